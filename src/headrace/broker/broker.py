@@ -204,9 +204,12 @@ class Broker:
     def _bind(self) -> None:
         for listener, wanted in zip(self._listeners, self.config.listeners.bound, strict=True):
             try:
+                listener.load_tls()
                 self.endpoints[listener.name] = listener.bind()
             except OSError as error:
                 raise StartError(f"cannot listen on {wanted.host}:{wanted.port}: {error.strerror}") from None
+            except ConfigError as error:
+                raise StartError(f"cannot use TLS on listener {listener.name}: {error}") from None
         self._bind_metrics(self.config.str("headrace.metrics.listener"))
 
     def _bind_metrics(self, wanted: str) -> None:
@@ -377,3 +380,5 @@ class Broker:
         self._dispatcher.stop()
         for connection in self.connections:
             connection.close()
+        for listener in self._listeners:
+            listener.stop_threads()

@@ -65,6 +65,11 @@ class FrameReader:
                 self._replace_buffer(bytearray(min(wanted_bytes, capacity_bytes * 2)))
         return self._view[self._end :]
 
+    def spare(self) -> memoryview:
+        """What is left of the buffer behind the received bytes; may be empty. Frames that were received stay where they
+        are."""
+        return self._view[self._end :]
+
     def shrink(self) -> None:
         """Frees a large buffer. The caller has taken all frames, and does not use them any more."""
         if len(self._buffer) > MAPPED_BYTES and self._start == self._end:
@@ -98,7 +103,7 @@ class FrameReader:
         if available_bytes < _PREFIX_BYTES:
             return False
         (size_bytes,) = _LENGTH.unpack_from(self._buffer, self._start)
-        return bool(size_bytes < available_bytes)
+        return bool(size_bytes + _PREFIX_BYTES <= available_bytes or size_bytes > self.max_frame_bytes)
 
     def give_away(self) -> None:
         """Continues with another buffer. The frames that were taken so far stay valid as long as somebody holds

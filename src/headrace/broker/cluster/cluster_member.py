@@ -38,6 +38,7 @@ from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
 from headrace.broker.cluster.zookeeper_session import ZookeeperSession
 from headrace.broker.cluster_role import ClusterRole
 from headrace.broker.configs.group_overrides import entity_of
+from headrace.broker.configs.listeners import SecurityProtocol
 from headrace.broker.coordinators.producer_ids import ProducerIds
 from headrace.broker.replicas.context import ReplicaContext
 from headrace.broker.replicas.replicas import ReplicaManager
@@ -89,6 +90,7 @@ class ClusterMember(ClusterRole):
 
     async def identify(self) -> None:
         context, config = self._context, self._context.config
+        _check_inter_broker_listener(config)
         try:
             self._session = self.coordination = await context.connect_to_tree()
             self.registration = ClusterRegistration(
@@ -295,6 +297,16 @@ class ClusterMember(ClusterRole):
         await self.unregister()
         if self._session is not None:
             await self._session.close()
+
+
+def _check_inter_broker_listener(config: BrokerConfig) -> None:
+    listeners = config.listeners
+    protocol = next(one.protocol for one in listeners.bound if one.name == listeners.inter_broker)
+    if protocol is not SecurityProtocol.PLAINTEXT:
+        raise StartError(
+            f"cannot use listener {listeners.inter_broker} between brokers: brokers cannot connect to each other by "
+            f"{protocol} yet. Set inter.broker.listener.name to a listener whose protocol is PLAINTEXT"
+        )
 
 
 def _controller_settings(config: BrokerConfig) -> ControllerSettings:

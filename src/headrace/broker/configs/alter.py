@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from headrace.broker.configs.keys import ConfigKey, ConfigType, Update, to_text
-from headrace.broker.configs.refusals import refusal_line, refused_settings
+from headrace.broker.configs.refusals import refusal_line, refused_changes
 from headrace.broker.configs.registry import broker_key
 from headrace.properties import ConfigError
 from headrace.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
@@ -137,13 +137,14 @@ def _items(text: str | None) -> list[str]:
 
 def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: BrokerConfig, per_broker: bool) -> None:
     layers = (broker.dynamic_default, overrides) if per_broker else (overrides, broker.dynamic_broker)
-    found = refused_settings({**broker.static, **layers[0], **layers[1]})
+    found = refused_changes(broker.static, {**layers[0], **layers[1]})
     # Only the settings of this request are refused. A refused setting that was stored earlier is not in force, and
     # must not block other changes.
     refused = {name: refusal for name, refusal in found.items() if name in touched and name in overrides}
     if refused:
         raise InvalidConfig(refusal_line(refused))
     check_dynamic(overrides, per_broker=per_broker)
+    _refuse_key_stores(touched)
     try:
         if per_broker:
             broker.with_dynamic(overrides, broker.dynamic_default)
@@ -154,6 +155,12 @@ def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: 
     for name in touched:
         if name in _POOLS and name in overrides:
             _check_pool(name, int(overrides[name]), broker.int(name))
+
+
+def _refuse_key_stores(touched: Sequence[str]) -> None:
+    fixed = sorted(name for name in touched if (key := broker_key(name)) is not None and key.name.startswith("ssl."))
+    if fixed:
+        raise InvalidConfig(f"Cannot change {', '.join(fixed)}: a running broker does not replace key stores yet")
 
 
 def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:

@@ -19,7 +19,7 @@ from headrace.broker.configs.alter import check_dynamic
 from headrace.broker.configs.keys import Value
 from headrace.broker.configs.listener_config import ListenerConfig
 from headrace.broker.configs.listeners import Listeners, parse_listeners
-from headrace.broker.configs.refusals import refusal_line, refused_settings
+from headrace.broker.configs.refusals import refusal_line, refused_changes, refused_settings
 from headrace.broker.configs.registry import BROKER_KEYS, broker_key, without_meaning
 from headrace.broker.configs.rules import broker_problems, given_id_problem
 from headrace.properties import ConfigError
@@ -160,8 +160,8 @@ class BrokerConfig:
     def _warn_of_refused(self, before: Mapping[builtins.str, builtins.str]) -> None:
         stored = self._layers.not_in_force
         if stored and stored != before:
-            given = {**self._layers.static, **stored}
-            logger.error("the broker does not use these stored settings: %s", refusal_line(refused_settings(given)))
+            refused = refused_changes(self._layers.static, stored)
+            logger.error("the broker does not use these stored settings: %s", refusal_line(refused))
 
     def with_dynamic(
         self,
@@ -236,7 +236,7 @@ def _resolve(
     :raises ConfigError: with one line per mistake.
     """
     dynamic = {**dynamic_default, **dynamic_broker}
-    refused = refused_settings({**static, **dynamic})
+    refused = refused_changes(static, dynamic)
     not_in_force = {name: text for name, text in dynamic.items() if name in refused}
     given = {**static, **{name: text for name, text in dynamic.items() if name not in refused}}
     values: dict[str, Value] = dict(_DEFAULTS)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.keys import Value
 
 LISTENER_PREFIX = "listener.name."
 
@@ -28,6 +29,9 @@ class ListenerConfig:
     def name_of(self, name: builtins.str) -> builtins.str:
         """Returns the strongest name under which a setting is set; the name itself if it is set nowhere."""
         return next((own for prefix in self._prefixes if (own := prefix + name) in self._config), name)
+
+    def __getitem__(self, name: builtins.str) -> Value:
+        return self._config[self.name_of(name)]
 
     def int(self, name: builtins.str) -> builtins.int:
         return self._config.int(self.name_of(name))

@@ -1,51 +1,61 @@
 """Decides which settings a broker refuses because Headrace does not implement them (``table_refused.py``).
 
 The decision uses the texts of the settings, before anything is parsed: a refused setting need not be well formed.
-Listeners are refused by their security protocols. So is the protocol map, if the map gives such a protocol to a
-listener. Listeners of KRaft controllers are not opened, but their protocols ask for protected traffic of controllers,
-so they are refused, too.
+
+A running broker opens and closes no listeners. So it refuses to change them if a listener is or becomes secured:
+the settings would promise a protection that the open sockets do not have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from headrace.broker.configs.listener_config import LISTENER_PREFIX
-from headrace.broker.configs.listeners import SecurityProtocol
-from headrace.broker.configs.table_refused import MISSING_PROTOCOLS, ROWS, Refused
+from headrace.broker.configs.table_refused import ROWS, Refused
+from headrace.broker.configs.table_security import KEYS
 
-_PROTOCOL_MAP = "listener.security.protocol.map"
+_SECURED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+_LISTENER_SETTINGS = ("listeners", "listener.security.protocol.map")
 
 _ROWS = {row.name: row for row in ROWS}
-_PROTOCOLS = [protocol for protocol in SecurityProtocol if protocol not in MISSING_PROTOCOLS]
+_KNOWN = frozenset(key.name for key in KEYS)
 
 
-class Refusal(NamedTuple):
-    """Why one setting is refused. ``detail`` adds information where the setting's name alone is not enough."""
-
-    missing: tuple[str, ...]
-    detail: str = ""
-
-
-def refused_settings(settings: Mapping[str, str]) -> dict[str, Refusal]:
-    """Returns the settings that a broker refuses, in their order."""
-    refused = _refused_listeners(settings)
+def refused_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings that a broker refuses, in their order, each with the feature that is missing."""
+    refused: dict[str, str] = {}
     for name, text in settings.items():
         row = refused_row(name)
         if row is not None and text.strip() and text.strip().lower() not in map(str.lower, row.accepted):
-            refused[name] = Refusal((row.missing,))
-    return {name: refused[name] for name in settings if name in refused}
+            refused[name] = row.missing
+    return refused
 
 
-def refusal_line(refused: Mapping[str, Refusal]) -> str:
+def refused_changes(static: Mapping[str, str], dynamic: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings that a running broker refuses, in their order, each with the feature that is missing."""
+    given = {**static, **dynamic}
+    refused = refused_settings(given)
+    changed = [name for name in _LISTENER_SETTINGS if name in dynamic and dynamic[name] != static.get(name)]
+    if changed and any(protocol in _SECURED for protocol in _protocols(given)):
+        refused |= dict.fromkeys(changed, "changes of secured listeners at run time")
+    return {name: refused[name] for name in given if name in refused}
+
+
+def _protocols(settings: Mapping[str, str]) -> Iterator[str]:
+    """Yields the protocol of each listener, in upper case."""
+    pairs = (pair.partition(":") for pair in settings.get("listener.security.protocol.map", "").split(","))
+    mapped = {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+    for item in settings.get("listeners", "").split(","):
+        name = item.partition("://")[0].strip().upper()
+        yield mapped.get(name, name)  # without an entry in the map, a listener's name is its protocol
+
+
+def refusal_line(refused: Mapping[str, str]) -> str:
     """Returns the error message, in one line. It leaves out values, because some of them are secrets."""
-    shown = [f"{name} ({refusal.detail})" if refusal.detail else name for name, refusal in refused.items()]
-    missing = dict.fromkeys(feature for refusal in refused.values() for feature in refusal.missing)
     return (
-        f"Cannot accept {', '.join(shown)}: Headrace does not have this yet (missing: {', '.join(missing)}), "
-        f"and nothing would be protected. Remove {'these settings' if len(shown) > 1 else 'this setting'}, "
-        f"and use only listeners whose protocol is {' or '.join(_PROTOCOLS)}"
+        f"Cannot accept {', '.join(refused)}: Headrace does not have this yet (missing: "
+        f"{', '.join(dict.fromkeys(refused.values()))}), and nothing would be protected. Remove "
+        f"{'these settings' if len(refused) > 1 else 'this setting'}"
     )
 
 
@@ -63,7 +73,8 @@ def _row(name: str) -> Refused | None:
         return _ROWS[name]
     parts = name.split(".")
     starts = (".".join(parts[:count]) + "." for count in range(len(parts) - 1, 0, -1))
-    return next((_ROWS[start] for start in starts if start in _ROWS), None)
+    row = next((_ROWS[start] for start in starts if start in _ROWS), None)
+    return None if row is not None and row.only_unknown and name in _KNOWN else row
 
 
 def _without_prefixes(name: str) -> Iterator[str]:
@@ -72,21 +83,3 @@ def _without_prefixes(name: str) -> Iterator[str]:
     while "." in rest:
         rest = rest.partition(".")[2]
         yield rest
-
-
-def _refused_listeners(settings: Mapping[str, str]) -> dict[str, Refusal]:
-    pairs = (pair.partition(":") for pair in settings.get(_PROTOCOL_MAP, "").split(","))
-    mapped = {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
-    refused: dict[str, Refusal] = {}
-    for setting in ("listeners", "controller.listener.names"):
-        names = [item.partition("://")[0].strip().upper() for item in settings.get(setting, "").split(",")]
-        # Without an entry in the map, a listener's name is its protocol.
-        protocols = {name: protocol for name in names if (protocol := mapped.get(name, name)) in MISSING_PROTOCOLS}
-        if not protocols:
-            continue
-        missing = tuple(feature for protocol in protocols.values() for feature in MISSING_PROTOCOLS[protocol])
-        shown = (name if name == protocol else f"{name} is {protocol}" for name, protocol in protocols.items())
-        refused[setting] = Refusal(missing, ", ".join(shown))
-        if protocols.keys() & mapped.keys():
-            refused[_PROTOCOL_MAP] = Refusal(missing)
-    return refused

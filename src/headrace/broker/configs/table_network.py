@@ -41,7 +41,8 @@ KEYS: tuple[ConfigKey, ...] = (
         "Listeners of KRaft controllers. There are no KRaft controllers, so listeners of these names are not opened. A "
         "server.properties for KRaft works."),
     ConfigKey("num.network.threads", INT, 3, at_least(1), HIGH, CLUSTER_WIDE,
-        "Accepted and ignored: one event loop serves all connections of a broker."),
+        "Threads of each listener with TLS: they do handshakes, encrypt and decrypt. The event loop serves connections "
+        "without TLS."),
     ConfigKey("num.io.threads", INT, 8, at_least(1), HIGH, CLUSTER_WIDE,
         "Threads for blocking work (fsync, recovery, deletes). Requests run on the event loop."),
     ConfigKey("background.threads", INT, 10, at_least(1), HIGH, CLUSTER_WIDE,

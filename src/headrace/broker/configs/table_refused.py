@@ -16,7 +16,7 @@ Settings that are not in this table, although their names suggest it:
 * ``control.plane.listener.name`` separates kinds of requests, not users.
 * ``config.providers`` protects secrets, and every setting that holds a secret is in this table.
 
-If you implement one of these features, delete its rows and its protocols here. No other code decides what is refused.
+If you implement one of these features, delete its rows here. No other code decides what is refused.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.broker.configs.keys import MAX_INT, MAX_LONG
-
-#: The security protocols that a listener cannot have yet, with the missing features.
-MISSING_PROTOCOLS = {"SSL": ("TLS",), "SASL_SSL": ("TLS",)}
 
 
 class Refused(NamedTuple):
@@ -37,16 +34,16 @@ class Refused(NamedTuple):
     accepted: tuple[str, ...] = ()
     #: Whether only the setting with a listener's prefix is refused, because the setting works without the prefix.
     only_on_listener: bool = False
+    #: Whether the prefix refuses only settings that table_security.py does not have, such as typing errors.
+    only_unknown: bool = False
 
 
 _PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 ROWS: tuple[Refused, ...] = (
-    # Listeners are refused by their protocols (refusals.py); these are the settings around them.
-    Refused("security.", "security protocols and providers", ("PLAINTEXT",)),
-    Refused("security.inter.broker.protocol", "TLS", ("PLAINTEXT", "SASL_PLAINTEXT")),
-    Refused("ssl.", "TLS"),
-    Refused("ssl.client.auth", "TLS", ("none",)),
+    Refused("security.", "such a security setting", only_unknown=True),
+    Refused("ssl.", "such a TLS setting", only_unknown=True),
+    Refused("security.providers", "security providers of Java"),
     Refused("ssl.keymanager.algorithm", "key managers of Java", ("SunX509", "PKIX")),
     Refused("ssl.trustmanager.algorithm", "trust managers of Java", ("PKIX",)),
     Refused("ssl.secure.random.implementation", "random numbers of Java"),

@@ -23,7 +23,7 @@ from headrace.broker.network.request import Request
 from headrace.protocol.frames import BadFrame, FrameReader, encode_frame
 from headrace.protocol.wire.encoder import Message
 from headrace.protocol.wire.server_codec import BadRequest, EncodedReply, encode_response, read_request_header
-from headrace.security.principal import ANONYMOUS
+from headrace.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from headrace.broker.authentication.login import Login
@@ -112,6 +112,11 @@ class Connection:
         return self.frames.has_frame() or self._channel.has_unread
 
     # -- in
+
+    def established(self, principal: Principal) -> None:
+        """The channel is open. The client is this principal, unless it has to log in."""
+        if self.login is None:
+            self.principal = principal
 
     def next_request_arrived(self) -> None:
         """The channel has noticed bytes while a request is in progress."""

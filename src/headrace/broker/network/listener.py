@@ -20,7 +20,11 @@ from headrace.broker.network.request_queue import RequestQueue
 from headrace.runtime.timer import Timer
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from headrace.broker.authentication.login import Login
+    from headrace.broker.network.listener_tls import ListenerTls
+    from headrace.broker.network.network_threads import NetworkThreads
 
 logger = getLogger(__name__)
 
@@ -60,6 +64,34 @@ class Listener:
         self._timer = context.timer
         self._new_login = context.new_login if address.protocol.has_sasl else None
         self._socket: socket.socket | None = None
+        self._protocol = address.protocol
+        self._tls: ListenerTls | None = None
+        self._network_threads: NetworkThreads | None = None
+
+    def load_tls(self) -> None:
+        """Reads the key and trust stores of a listener with TLS.
+
+        :raises ConfigError: if the settings or the stores cannot be used.
+        """
+        if not self._protocol.has_tls:
+            return
+        # A broker without TLS does not load ssl, and starts faster.
+        from headrace.broker.network.listener_tls import load_listener_tls
+        from headrace.broker.network.network_threads import NetworkThreads
+
+        settings = self._config.of_listener(self.name)
+        self._tls = load_listener_tls(self._protocol, settings)
+        self._network_threads = NetworkThreads(self.name, self._loop, settings.int("num.network.threads"))
+        self._config.on_any_change(self._settings_changed)
+
+    def replace_tls(self, context: SSLContext) -> None:
+        """Uses another key store, trust store or cipher suites for new handshakes. Open connections stay open."""
+        assert self._tls is not None, f"listener {self.name} has no TLS"
+        self._tls.context = context
+
+    def _settings_changed(self, names: frozenset[str]) -> None:
+        if self._network_threads is not None and any(name.endswith("num.network.threads") for name in names):
+            self._network_threads.resize(self._config.of_listener(self.name).int("num.network.threads"))
 
     def bind(self) -> tuple[str, int]:
         """Binds the socket without accepting connections yet. Returns the bound address, with the real port for port 0.
@@ -92,6 +124,11 @@ class Listener:
             self._loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
+
+    def stop_threads(self) -> None:
+        """Ends the network threads. All connections have been closed."""
+        if self._network_threads is not None:
+            self._network_threads.stop()
 
     def _watch(self) -> None:
         if self._socket is not None:
@@ -137,7 +174,10 @@ class Listener:
         self._serve(sock, f"{ip}:{port}")
 
     def make_channel(self, sock: socket.socket) -> Channel:
-        return PlainChannel(sock, self._loop)
+        if self._tls is None:
+            return PlainChannel(sock, self._loop)
+        assert self._network_threads is not None
+        return self._tls.channel(sock, self._network_threads.next())
 
     def _serve(self, sock: socket.socket, peer: str) -> None:
         connection = self.connection_class(

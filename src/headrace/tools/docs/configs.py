@@ -6,7 +6,7 @@ from headrace.broker.configs.group import GROUP_KEYS
 from headrace.broker.configs.keys import ConfigKey, Synonym, to_text
 from headrace.broker.configs.refusals import refused_row
 from headrace.broker.configs.registry import SUBJECTS, TOPIC_KEYS, WITHOUT_MEANING
-from headrace.broker.configs.table_refused import MISSING_PROTOCOLS, ROWS, Refused
+from headrace.broker.configs.table_refused import ROWS, Refused
 from headrace.tools.docs.markdown import table
 
 _INTRODUCTION = """\
@@ -34,14 +34,14 @@ A broker accepts and ignores settings of Apache Kafka whose names begin like thi
 start. It also logs a line for each name that is in no table.
 """
 _REFUSED_NOTE = """\
-Headrace has no security and no client quotas yet. If a broker ignored a setting that promises one of them, its data
-would be unprotected. So a broker refuses such a setting: the broker does not start (exit code 2, one line that names
+If a broker ignored a setting that promises protection which Headrace does not have, its data would be unprotected. So a
+broker refuses such a setting: the broker does not start (exit code 2, one line that names
 the setting), and AlterConfigs answers INVALID_CONFIG. A broker accepts an empty value, which promises nothing, and the
 values under *Accepted*. A name that ends with a dot stands for all names with that beginning. The same rules apply to
 settings of one listener.
 
-A broker refuses a listener whose protocol is {protocols}. The protocol comes from
-`listener.security.protocol.map`. Listeners of KRaft controllers count too.
+A running broker does not open or close listeners. It refuses a change of `listeners` and
+`listener.security.protocol.map` if a listener is or becomes secured.
 
 ZooKeeper may contain such settings of brokers already, from Apache Kafka or from an older Headrace. The broker does not
 apply them. It logs an error that names them, starts, and lists them, so that
@@ -72,7 +72,7 @@ def _lines() -> Iterator[str]:
         rows = map(_broker_row, sorted(keys, key=lambda key: key.name))
         yield from table(("Setting", "Type", "Default", "Allowed", "Change", "What it does"), rows)
     yield "## Refused\n"
-    yield _REFUSED_NOTE.format(protocols=" or ".join(MISSING_PROTOCOLS))
+    yield _REFUSED_NOTE
     yield from table(("Setting", "Accepted", "Missing"), map(_refused_row, sorted(ROWS, key=lambda row: row.name)))
     yield "## Without meaning here\n"
     yield _UNKNOWN_NOTE

@@ -1,0 +1,244 @@
+"""The TLS session of one socket: handshake, decryption into a frame reader, encryption of the parts of answers.
+
+OpenSSL works on buffers in memory (``ssl.MemoryBIO``), and this class moves the bytes between the buffers and the
+socket. One ``recv`` then takes many TLS records, and one ``send`` gives many. OpenSSL on the socket itself needs two
+``recv`` calls per record of 16 KiB and one ``send``: measured, 20 % more CPU per sent byte. OpenSSL releases the
+interpreter lock while it encrypts, decrypts and computes handshakes.
+
+Files of an answer are read and encrypted in large chunks. The kernel could encrypt (kTLS), and ``sendfile`` could then
+send a file without a copy in this process. Python's ``ssl`` does not offer that, so it is not used here.
+
+A session belongs to one thread at a time (``tls_channel.py``). The socket is non-blocking and watched for edges, so
+each method goes on until the socket has or accepts no more bytes, its work is done, or it has moved
+``BYTES_PER_TURN``: other connections of the thread get their turn then.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from contextlib import suppress
+from enum import Enum, auto
+from typing import TYPE_CHECKING, cast
+
+from headrace.broker.network.answer_parts import FilePart, Parts
+
+if TYPE_CHECKING:
+    import socket
+
+    from headrace.broker.network.answer_parts import Part
+    from headrace.protocol.frames import FrameReader
+
+#: A turn of one connection ends when it has moved so many bytes.
+BYTES_PER_TURN = 512 * 1024
+#: So many bytes are encrypted before they are sent. OpenSSL's buffer of the connection keeps that size, so only large
+#: answers use the large chunk.
+CHUNK_BYTES = 64 * 1024
+LARGE_CHUNK_BYTES = 256 * 1024
+
+
+class Turn(Enum):
+    """How a turn of a session has ended."""
+
+    #: The work is done: a frame is complete, everything is sent, the handshake is finished.
+    DONE = auto()
+    #: The socket has no more bytes, or accepts no more. The selector reports when that changes.
+    WAITS = auto()
+    #: The turn was long enough. The thread continues after it has served others.
+    MORE = auto()
+
+
+class EndOfStream(Exception):
+    """The client has closed its side."""
+
+
+class TlsSession:
+    __slots__ = ("_current", "_incoming", "_is_ending", "_outgoing", "_socket", "_tls", "_unsent", "is_drained")
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self._socket = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        #: Encrypted bytes that the socket has not accepted yet.
+        self._unsent = memoryview(b"")
+        #: The part of the answer that is being encrypted.
+        self._current: Part | None = None
+        #: Whether the socket had no more bytes when it was read last. The network thread alone uses it.
+        self.is_drained = True
+        #: Whether the client has closed its side, or the connection is broken. There is no edge for the end then.
+        self._is_ending = False
+
+    # -- handshake
+
+    def shake_hands(self, buffer: memoryview) -> Turn:
+        """Continues the handshake.
+
+        :raises ssl.SSLError: if the handshake fails. The client gets an alert.
+        :raises EndOfStream: if the client leaves.
+        """
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                if not self._flush() or not self._receive(buffer):
+                    return Turn.WAITS
+            except ssl.SSLError:
+                self._flush()
+                raise
+            else:
+                self._flush()  # what the socket does not accept now is sent before the first answer
+                return Turn.DONE
+
+    def peer_certificate(self) -> bytes | None:
+        """Returns the certificate of the client in DER; None if the client has sent none."""
+        return self._tls.getpeercert(binary_form=True)
+
+    # -- in
+
+    def readable(self, *, is_ending: bool) -> None:
+        """The selector has reported bytes, or the end of the stream."""
+        self.is_drained = False
+        self._is_ending = self._is_ending or is_ending
+
+    @property
+    def has_undecrypted(self) -> bool:
+        return bool(self._incoming.pending or self._tls.pending())
+
+    def receive(self, frames: FrameReader, buffer: memoryview) -> Turn:
+        """Receives and decrypts until at least one frame is complete.
+
+        :param buffer: where encrypted bytes are received; it is free again when the method returns.
+        :raises ssl.SSLError: if the bytes are not valid.
+        :raises EndOfStream: if the client has closed its side.
+        """
+        left_bytes = BYTES_PER_TURN
+        while not self._decrypt(frames):
+            if left_bytes <= 0:
+                return Turn.MORE
+            if not self._receive(buffer):
+                return Turn.WAITS
+            left_bytes -= self._incoming.pending
+        return Turn.DONE
+
+    def _decrypt(self, frames: FrameReader) -> bool:
+        """Decrypts what was received. Returns whether a frame is complete."""
+        read, incoming = self._tls.read, self._incoming
+        has_frame = frames.has_frame()
+        while incoming.pending or self._tls.pending():
+            # Small requests that arrived together are decrypted together; a large one is not followed by others.
+            room = frames.spare() if has_frame else frames.room()
+            if not room:
+                break
+            try:
+                size_bytes = cast(int, read(len(room), room))
+            except ssl.SSLWantReadError:
+                self._flush()  # an answer of OpenSSL itself, such as a new key
+                break
+            except ssl.SSLError:
+                self._flush()
+                raise
+            if size_bytes == 0:
+                if has_frame:
+                    break
+                raise EndOfStream
+            frames.received(size_bytes)
+            has_frame = has_frame or frames.has_frame()
+        return has_frame
+
+    def _receive(self, buffer: memoryview) -> bool:
+        """Receives encrypted bytes. Returns False if there are none at present."""
+        if self.is_drained:
+            return False
+        try:
+            size_bytes = self._socket.recv_into(buffer)
+        except BlockingIOError:
+            self.is_drained = True
+            return False
+        if size_bytes == 0:
+            raise EndOfStream
+        self.is_drained = size_bytes < len(buffer) and not self._is_ending
+        self._incoming.write(buffer[:size_bytes])
+        return True
+
+    # -- out
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def send(self, parts: Parts, buffer: memoryview) -> Turn:
+        """Encrypts and sends the parts, and removes them.
+
+        :param buffer: where files are read; it is free again when the method returns.
+        :raises OSError: if the connection is broken, or a file has become shorter.
+        """
+        left_bytes = BYTES_PER_TURN
+        while True:
+            if not self._flush():
+                return Turn.WAITS
+            if self._current is None and not parts:
+                return Turn.DONE
+            if left_bytes <= 0:
+                return Turn.MORE
+            left_bytes -= self._encrypt(parts, buffer)
+
+    def _encrypt(self, parts: Parts, buffer: memoryview) -> int:
+        """Encrypts one chunk. Returns its size."""
+        free_bytes = chunk_bytes = CHUNK_BYTES
+        while free_bytes > 0:
+            part = self._current
+            if part is None:
+                if not parts:
+                    break
+                part = self._current = parts.popleft()
+            if free_bytes == chunk_bytes and _left_bytes(part) >= LARGE_CHUNK_BYTES:
+                free_bytes = chunk_bytes = LARGE_CHUNK_BYTES
+            if isinstance(part, FilePart):
+                data = _read(part, buffer[:free_bytes])
+                part.advance(len(data))
+                self._current = part if part.left_bytes else None
+            else:
+                data = part[:free_bytes]
+                self._current = part[free_bytes:] if len(part) > free_bytes else None
+            written_bytes = self._tls.write(data)
+            assert written_bytes == len(data), "a buffer in memory accepts everything"
+            free_bytes -= written_bytes
+        self._unsent = memoryview(self._outgoing.read())
+        return chunk_bytes - free_bytes
+
+    def _flush(self) -> bool:
+        """Sends encrypted bytes. Returns whether all were sent."""
+        while True:
+            unsent = self._unsent
+            if not unsent:
+                if not self._outgoing.pending:
+                    return True
+                unsent = self._unsent = memoryview(self._outgoing.read())
+            try:
+                sent_bytes = self._socket.send(unsent)
+            except BlockingIOError:
+                return False
+            self._unsent = unsent[sent_bytes:]
+
+    # -- end
+
+    def close(self) -> None:
+        """Says goodbye, if the socket accepts the bytes at once, and closes the socket."""
+        with suppress(OSError, ValueError):  # ssl.SSLError is an OSError
+            if not self._unsent:
+                self._tls.unwrap()  # writes our close_notify, and wants to read that of the client
+        with suppress(OSError):
+            self._flush()
+        self._socket.close()
+
+
+def _left_bytes(part: Part) -> int:
+    return part.left_bytes if isinstance(part, FilePart) else len(part)
+
+
+def _read(part: FilePart, room: memoryview) -> memoryview:
+    room = room[: part.left_bytes]
+    read_bytes = os.preadv(part.source.fileno(), [room], part.position)
+    if read_bytes == 0:
+        raise OSError(f"{part.source} became shorter while it was sent")
+    return room[:read_bytes]

@@ -1,0 +1,57 @@
+"""A broker with a TLS listener, certificates for it, and raw clients that speak TLS."""
+
+import ssl
+
+import trustme
+
+from headrace import Broker
+from headrace.testing.raw_client import RawClient
+
+AUTHORITY = trustme.CA()
+_SERVER = AUTHORITY.issue_cert("localhost", "127.0.0.1")
+
+
+def pem_of(certificate):
+    """The key and the certificate chain as PEM texts."""
+    chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems).decode()
+    return certificate.private_key_pem.bytes().decode(), chain
+
+
+def tls_config(listeners="SSL://127.0.0.1:0", certificate=_SERVER, **settings):
+    key, chain = pem_of(certificate)
+    return {
+        "listeners": listeners,
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": key,
+        "ssl.keystore.certificate.chain": chain,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": AUTHORITY.cert_pem.bytes().decode(),
+        **{name.replace("_", "."): value for name, value in settings.items()},
+    }
+
+
+def tls_broker(*, data=None, config=None, **settings):
+    return Broker(data=data, config={**tls_config(**settings), **(config or {})})
+
+
+def client_context(certificate=None, authority=AUTHORITY, **versions):
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    if certificate is not None:
+        certificate.configure_cert(context)
+    for name, version in versions.items():
+        setattr(context, name, version)
+    return context
+
+
+class TlsRawClient(RawClient):
+    """Sends exactly the requests that a test says, over TLS."""
+
+    def __init__(self, address, *, context=None, **options):
+        super().__init__(address, **options)
+        try:
+            self.socket = (context or client_context()).wrap_socket(self.socket, server_hostname="localhost")
+        except BaseException:
+            self.socket.close()
+            raise
