@@ -73,7 +73,7 @@ def test_javas_options_without_a_meaning_here_are_taken() -> None:
         ({"enable_idempotence": "maybe"}, "true or false"),
         ({"acks": "2"}, "one of all, -1, 1, 0"),
         ({"compression_type": "rar"}, "one of none, gzip"),
-        ({"security_protocol": "SSL"}, "must be PLAINTEXT"),
+        ({"security_protocol": "TELNET"}, "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"key_serializer": "org.apache.X"}, "must be a function"),
         ({"enable_idempotence": True, "acks": 1}, "need acks=all"),
         ({"transactional_id": "x", "enable_idempotence": False}, "needs enable.idempotence"),
@@ -123,5 +123,5 @@ def test_consumers_options_that_depend_on_each_other() -> None:
 def test_each_option_has_a_type_and_a_text(kind: type[ClientConfig]) -> None:
     for option in kind.options():
         assert option.doc
-        assert option.type in ("int", "boolean", "string", "list", "function", "class")
+        assert option.type in ("int", "boolean", "string", "list", "function", "class", "password")
         assert option.name == option.python_name.replace("_", ".")

@@ -178,7 +178,7 @@ def test_commands_that_had_the_older_name(line):
     assert parser_of(command).parse_args([*arguments, "--broker-list", "a:1"]).old_bootstrap_server == "a:1"
 
 
-@pytest.mark.parametrize("text", ["security.protocol=SSL\n", None])
+@pytest.mark.parametrize("text", ["security.protocol=TELNET\n", None])
 def test_a_config_file_that_cannot_be_used_is_wrong_use(tmp_path, text):
     file = tmp_path / "client.properties"
     if text:

@@ -7,27 +7,30 @@ win::
     ProducerConfig.load({"linger.ms": "5"}, bootstrap_servers="127.0.0.1:9092", acks="all")
 
 An unknown name raises a TypeError that suggests the nearest name. An invalid value raises a ValueError. Options of
-Java's clients that have no meaning here (JVM classes, metrics reporters, ...) are accepted, ignored and logged. Options
-that ask for TLS or SASL are refused (``security_options.py``).
+Java's clients that have no meaning here (JVM classes, metrics reporters, ...) are accepted, ignored and logged. The
+options for security are in ``security/options.py``. Values of secrets appear in no message.
 """
 
 # ruff: noqa: RUF009  option() makes a dataclass field
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from logging import getLogger
-from typing import Any, NamedTuple, Self, TypeVar, get_type_hints
+from typing import Any, Self, TypeVar, get_type_hints
 
 from headrace.client.offset_reset import parse_offset_reset
-from headrace.client.option_types import OptionType, option_type
+from headrace.client.option_types import Option, OptionType, option, option_type
 from headrace.client.partitioners.choice import known_partitioner
-from headrace.client.security_options import (
-    asks_for_security,
-    check_listener_name,
-    refuse_security_options,
-    served_protocol,
+from headrace.client.security.options import (
+    IGNORED,
+    REFUSED,
+    SecurityOptions,
+    check_security,
+    is_about_security,
+    refuse_unserved,
+    without_unset,
 )
 
 logger = getLogger(__name__)
@@ -37,30 +40,14 @@ _IGNORED = (
     "metrics.", "metric.reporters", "auto.include.jmx.reporter",
     "enable.metrics.push", "interceptor.classes", "config.providers", "client.dns.lookup", "share.",
     "metadata.recovery.", "metadata.max.idle.ms", "socket.connection.setup.timeout.max.ms",
-    "transaction.two.phase.commit.enable", "bootstrap.controllers",
+    "transaction.two.phase.commit.enable", "bootstrap.controllers", *IGNORED,
 )  # fmt: skip
 _INT32_MAX = 2**31 - 1
 DEFAULT_PORT = 9092
 
 
-def option(
-    default: Any, doc: str, *, least: int | None = 0, most: int = 2**63 - 1, one_of: tuple[str, ...] = ()
-) -> Any:
-    return field(default=default, metadata={"doc": doc, "least": least, "most": most, "one_of": one_of})
-
-
-class Option(NamedTuple):
-    """One option, for the documentation."""
-
-    name: str
-    python_name: str
-    type: str
-    default: object
-    doc: str
-
-
 @dataclass(frozen=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(SecurityOptions):
     """The options that all clients have."""
 
     bootstrap_servers: tuple[str, ...] = option((), "host:port of some brokers; the client asks them for the others")
@@ -80,9 +67,6 @@ class ClientConfig:
     request_timeout_ms: int = option(30_000, "how long a request may wait for its answer")
     retry_backoff_ms: int = option(100, "the wait before a failed request is sent again; doubles with each failure")
     retry_backoff_max_ms: int = option(1_000, "the longest wait before a failed request is sent again")
-    security_protocol: str = option(
-        "PLAINTEXT", "only PLAINTEXT is supported; options that begin with ssl. or sasl. are refused"
-    )
     socket_connection_setup_timeout_ms: int = option(10_000, "how long connecting may take")
 
     @property
@@ -93,20 +77,30 @@ class ClientConfig:
     @classmethod
     def options(cls) -> list[Option]:
         hints = _types(cls)
-        return [Option(_dotted(f.name), f.name, hints[f.name].label, f.default, f.metadata["doc"]) for f in fields(cls)]
+        return [
+            Option(
+                _dotted(f.name),
+                f.name,
+                "password" if f.metadata["is_secret"] else hints[f.name].label,
+                f.default,
+                f.metadata["doc"],
+            )
+            for f in fields(cls)
+        ]
 
     @classmethod
     def load(cls, config: Mapping[str, object] | None = None, /, **options: object) -> Self:
         """
         :raises TypeError: if an option does not exist.
-        :raises ValueError: if a value is invalid, contradicts another option, or asks for security.
+        :raises ValueError: if a value is invalid, or contradicts another option.
         """
-        refuse_security_options({**(config or {}), **{_dotted(name): value for name, value in options.items()}})
+        refuse_unserved({**(config or {}), **{_dotted(name): value for name, value in options.items()}})
         given: dict[str, object] = {}
         for name, value in (config or {}).items():
             if cls._is_known(name):
                 given[name.replace(".", "_")] = value
         given.update((name, value) for name, value in options.items() if cls._is_known(_dotted(name)))
+        given = without_unset(given)
         if not given.get("bootstrap_servers"):
             raise ValueError('the option bootstrap_servers is missing: set it to an address such as "127.0.0.1:9092"')
         kinds = _types(cls)
@@ -118,17 +112,17 @@ class ClientConfig:
     def select(cls, properties: Mapping[str, _V]) -> dict[str, _V]:
         """Selects the options of this client from properties that several clients share, for :meth:`load`.
 
-        Options that ask for security are selected too, so that :meth:`load` refuses them.
+        All options about security are selected, even unknown ones, so that :meth:`load` refuses those.
         """
         known = {_dotted(f.name) for f in fields(cls)}
-        return {name: value for name, value in properties.items() if name in known or asks_for_security(name)}
+        return {name: value for name, value in properties.items() if name in known or is_about_security(name)}
 
     @classmethod
     def _is_known(cls, name: str) -> bool:
         known = [_dotted(f.name) for f in fields(cls)]
         if name in known:
             return True
-        if name.startswith(_IGNORED) or asks_for_security(name):
+        if name.startswith((*_IGNORED, *REFUSED)):
             logger.info("the option %s is ignored: it has no meaning for this client", name)
             return False
         near = get_close_matches(name, known, n=1)
@@ -142,7 +136,8 @@ class ClientConfig:
         try:
             parsed = kind.parse(value)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{_dotted(name)} = {value!r}: {error}") from None
+            shown = "" if spec.metadata["is_secret"] else f" = {value!r}"
+            raise ValueError(f"{_dotted(name)}{shown}: {error}") from None
         least, most, one_of = (spec.metadata[bound] for bound in ("least", "most", "one_of"))
         if type(parsed) is int and least is not None and parsed < least:
             raise ValueError(f"{_dotted(name)} = {value!r}: must be at least {least}")
@@ -155,8 +150,8 @@ class ClientConfig:
     @classmethod
     def _check_together(cls, values: dict[str, Any]) -> None:
         """Checks options against each other, and sets options that follow from others."""
+        check_security(values, values["bootstrap_servers"])
         values["bootstrap_servers"] = tuple(_server(text) for text in values["bootstrap_servers"])
-        values["security_protocol"] = served_protocol(values.get("security_protocol", cls.security_protocol))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,9 +348,8 @@ def _server(text: str) -> str:
 def parse_address(text: str) -> tuple[str, int]:
     """Parses ``host:port``, ``host`` (port 9092) or ``[::1]:9092``. A listener's name before the host is ignored.
 
-    :raises ValueError: if the text is not an address, or names a listener with TLS or SASL.
+    :raises ValueError: if the text is not an address.
     """
-    check_listener_name(text)
     address = text.rpartition("://")[2]
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):

@@ -6,6 +6,9 @@ connection that ends, for whatever reason, fails all unanswered requests with :c
 
 An answer is decoded from a copy of its frame. A raw answer (:meth:`Connection.ask_raw`) is not decoded. If it is large,
 it is not copied either: the caller gets the buffer that the answer was received into.
+
+TLS is the event loop's transport. SASL is a login before the first request (``security/login.py``). A failure of either
+is an :class:`AuthenticationFailed`. Before the login the broker may send short frames only.
 """
 
 from __future__ import annotations
@@ -15,12 +18,25 @@ from collections.abc import Mapping
 from logging import getLogger
 from math import inf
 from struct import Struct
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from headrace.client.errors import BadResponse, BrokerUnreachable, ErrorCode, KafkaTimeout, UnsupportedByBroker
+from headrace.client.errors import (
+    AuthenticationFailed,
+    BadResponse,
+    BrokerUnreachable,
+    ErrorCode,
+    HeadraceError,
+    KafkaTimeout,
+    UnsupportedByBroker,
+)
+from headrace.client.security.connection_security import PLAINTEXT, ConnectionSecurity, Credentials
+from headrace.client.security.failures import connect_failure, protocol_question, tls_failure
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.frames import BadFrame, FrameReader
 from headrace.protocol.wire.client_codec import decode_response, encode_request
+
+if TYPE_CHECKING:
+    from headrace.client.security.login import Login, Parts
 
 logger = getLogger(__name__)
 
@@ -32,6 +48,8 @@ _MAX_CORRELATION_ID = 2**31 - 1
 _API_VERSIONS_VERSION = 3
 #: Protects against nonsense. It does not limit real answers.
 MAX_RESPONSE_BYTES = 2**31 - 1
+#: The largest frame before the login.
+MAX_LOGIN_FRAME_BYTES = 64 * 1024
 #: A raw answer up to this size is copied, so that a small answer does not keep a whole buffer in memory.
 _COPIED_BYTES = 4096
 _NEVER = inf
@@ -54,7 +72,9 @@ class _UnansweredRequest(NamedTuple):
 class Connection(asyncio.BufferedProtocol):
     """A connection, made by :meth:`open`. The event loop calls the methods of ``asyncio.BufferedProtocol``."""
 
-    def __init__(self, host: str, port: int, *, client_id: str | None, timeout_ms: float) -> None:
+    def __init__(
+        self, host: str, port: int, *, client_id: str | None, timeout_ms: float, security: ConnectionSecurity
+    ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
         self._timeout_ms = timeout_ms
@@ -70,6 +90,10 @@ class Connection(asyncio.BufferedProtocol):
         self._versions: dict[int, tuple[int, int]] = {}
         #: The finalized features of the cluster: name and level (KIP-584).
         self.features: dict[str, int] = {}
+        self._security = security
+        #: None without SASL.
+        self._login: Login | None = None
+        self._has_received = False
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._close_reason: Exception | None = None
 
@@ -86,32 +110,61 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float = 30_000,
         connect_timeout_ms: float | None = None,
         learns_versions: bool = True,
+        security: ConnectionSecurity = PLAINTEXT,
     ) -> Connection:
-        """Connects, and asks for the versions that the broker supports.
+        """Connects, asks for the versions that the broker supports, and logs in.
 
         :param timeout_ms: the timeout of requests that have no timeout of their own, and of connecting if
             ``connect_timeout_ms`` is not given.
         :param learns_versions: False does not ask for versions, because the caller knows them.
         :raises BrokerUnreachable: if there is no broker, or if it does not answer in time.
+        :raises AuthenticationFailed: if the TLS handshake or the login fails.
         """
         connect_timeout_ms = timeout_ms if connect_timeout_ms is None else connect_timeout_ms
-        connection = cls(host, port, client_id=client_id, timeout_ms=timeout_ms)
+        connection = cls(host, port, client_id=client_id, timeout_ms=timeout_ms, security=security)
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
-                await connection._loop.create_connection(lambda: connection, host, port)
-                if learns_versions:
-                    await connection._learn_versions(connect_timeout_ms)
+                await connection._set_up(connect_timeout_ms, learns_versions=learns_versions)
         except (TimeoutError, KafkaTimeout) as error:
-            connection._abort(error)
+            connection.abort(error)
             raise BrokerUnreachable(f"{host}:{port} did not answer within {connect_timeout_ms:.0f} ms") from error
-        except BrokerUnreachable:
-            raise
+        except BrokerUnreachable as error:
+            if connection._has_received or connection._transport is None:
+                raise
+            # A listener with another security protocol ends the connection without an answer.
+            raise BrokerUnreachable(f"{error}; {protocol_question(security)}") from error.__cause__
         except OSError as error:
-            raise BrokerUnreachable(f"{host}:{port}: {error.strerror or error}") from error
+            raise connection._failure(error, connect_failure(security, connection.address, error)) from error
         except BaseException as error:
-            connection._abort(error)
+            connection.abort(error)
             raise
         return connection
+
+    async def _set_up(self, timeout_ms: float, *, learns_versions: bool) -> None:
+        tls = self._security.transport_options(self.host)
+        credentials = self._security.credentials
+        if credentials is not None:
+            self._frames.max_frame_bytes = MAX_LOGIN_FRAME_BYTES
+        await self._loop.create_connection(lambda: self, self.host, self.port, **tls)
+        if learns_versions:
+            await self._learn_versions(timeout_ms)
+        if credentials is not None:
+            await self._log_in(credentials)
+            self._frames.max_frame_bytes = MAX_RESPONSE_BYTES
+
+    async def _log_in(self, credentials: Credentials) -> None:
+        from headrace.client.security.login import Login
+
+        login = Login(self, credentials)
+        await login.begin()
+        self._login = login
+
+    def _failure(self, cause: BaseException | None, message: str) -> HeadraceError:
+        """Returns the exception for the end of the connection."""
+        if isinstance(cause, AuthenticationFailed):
+            return cause
+        failure = None if self._has_received else tls_failure(self._security, self.address, cause)
+        return BrokerUnreachable(message) if failure is None else failure
 
     @property
     def address(self) -> str:
@@ -191,8 +244,9 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         is_raw: bool = False,
         expects_answer: bool = True,
+        is_login: bool = False,
     ) -> asyncio.Future[Any]:
-        """Sends a request at once. The future gets the answer.
+        """Sends a request at once, or after the login is renewed. The future gets the answer.
 
         :param expects_answer: False for a Produce with acks=0. Then the future is done at once, with None.
         """
@@ -210,11 +264,17 @@ class Connection(asyncio.BufferedProtocol):
                 self._set_timer(deadline)
         else:
             future.set_result(None)
+        if self._login is None or is_login or not self._login.holds_back(parts):
+            self.write(parts)
+        return future
+
+    def write(self, parts: Parts) -> None:
+        """Writes an encoded request."""
+        assert self._transport is not None
         if len(parts) == 1:
             self._transport.write(parts[0])
         else:
             self._transport.writelines(parts)
-        return future
 
     # -- time
 
@@ -240,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         error = KafkaTimeout(f"{self.address} did not answer {first.api.label} within {first.timeout_ms:.0f} ms")
         if not first.answer.done():
             first.answer.set_exception(error)
-        self._abort(error)
+        self.abort(error)
 
     # -- closing
 
@@ -251,7 +311,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
             await asyncio.shield(self._closed)
 
-    def _abort(self, error: BaseException) -> None:
+    def abort(self, error: BaseException) -> None:
+        """Closes the socket at once. Unanswered requests fail."""
         self._end(error)
         if self._transport is not None:
             self._transport.abort()
@@ -263,13 +324,16 @@ class Connection(asyncio.BufferedProtocol):
         detail = f": {cause}" if cause is not None and str(cause) else ""
         self._close_reason = BrokerUnreachable(f"the connection to {self.address} was closed{detail}")
         self._cancel_timer()
+        if self._login is not None:
+            self._login.end()
         waiting, self._unanswered = self._unanswered, {}
         for request in waiting.values():
             if not request.answer.done():
-                error = BrokerUnreachable(
-                    f"the connection to {self.address} ended before {request.api.label} was answered{detail}"
+                error = self._failure(
+                    cause, f"the connection to {self.address} ended before {request.api.label} was answered{detail}"
                 )
-                error.__cause__ = cause
+                if error is not cause:
+                    error.__cause__ = cause
                 request.answer.set_exception(error)
 
     # -- asyncio.BufferedProtocol
@@ -294,13 +358,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._handle_answer(frame)
         except (BadFrame, BadResponse) as error:
             logger.error("%s: %s", self.address, error)
-            self._abort(error)
+            self.abort(error)
 
     def _handle_answer(self, frame: memoryview) -> None:
         if len(frame) < _CORRELATION_ID.size:
             raise BadResponse(f"the answer has only {len(frame)} bytes")
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
         waiting = self._unanswered.pop(correlation_id, None)
+        self._has_received = True
         if waiting is None:
             raise BadResponse(f"the answer has the correlation id {correlation_id}, but no request with this id waits")
         if waiting.answer.done():

@@ -24,6 +24,22 @@ class BrokerUnreachable(HeadraceError, ConnectionError):
     """There is no connection to a broker, or the connection ended before the answer."""
 
 
+class AuthenticationFailed(HeadraceError):
+    """Client and broker could not agree who they are. The same attempt would fail again, so no client repeats it."""
+
+
+class TlsHandshakeFailed(AuthenticationFailed):
+    """One side did not accept the other side's certificate, TLS version or ciphers."""
+
+
+class SaslAuthenticationFailed(AuthenticationFailed):
+    """The broker rejected the login, or the broker itself failed the checks of the login."""
+
+
+class UnsupportedMechanism(SaslAuthenticationFailed):
+    """The broker's listener does not offer ``sasl.mechanism``, or has no SASL at all."""
+
+
 class BufferExhausted(KafkaTimeout):
     """The producer's ``buffer.memory`` stayed full for ``max.block.ms``."""
 

@@ -1,9 +1,37 @@
-"""The types of options: how their values are parsed, and what the documentation calls them."""
+"""The fields and types of options: how their values are parsed, and what the documentation calls them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any, NamedTuple
+
+
+class Option(NamedTuple):
+    """One option, for the documentation."""
+
+    name: str
+    python_name: str
+    type: str
+    default: object
+    doc: str
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    least: int | None = 0,
+    most: int = 2**63 - 1,
+    one_of: tuple[str, ...] = (),
+    is_secret: bool = False,
+) -> Any:
+    """Makes the field of an option in a dataclass.
+
+    :param is_secret: the value appears in no message, and not in ``repr``.
+    """
+    metadata = {"doc": doc, "least": least, "most": most, "one_of": one_of, "is_secret": is_secret}
+    return field(default=default, metadata=metadata, repr=not is_secret)
 
 
 class OptionType(NamedTuple):

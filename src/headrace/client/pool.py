@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from headrace.client.config import ClientConfig
 from headrace.client.connection import Connection
-from headrace.client.errors import BrokerUnreachable, ClientClosed
+from headrace.client.errors import AuthenticationFailed, BrokerUnreachable, ClientClosed
 from headrace.client.retry import Backoff, Deadline
+from headrace.client.security.connection_security import ConnectionSecurity
+from headrace.client.security.setup import security_of
 from headrace.client.types import Node
 from headrace.runtime.clock import Clock
 
@@ -21,11 +23,20 @@ from headrace.runtime.clock import Clock
 class ConnectionPool:
     """The connections of one client."""
 
-    def __init__(self, config: ClientConfig, clock: Clock, pause: Callable[[float, Deadline], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        clock: Clock,
+        pause: Callable[[float, Deadline], Awaitable[None]],
+        security: ConnectionSecurity | None = None,
+    ) -> None:
         """
         :param pause: waits for a number of milliseconds, but at most until the deadline.
+        :param security: of all connections; without it, what the options say.
+        :raises ConfigError: if the options for security name a store that cannot be read.
         """
         self._config = config
+        self._security = security_of(config) if security is None else security
         self._clock = clock
         self._pause = pause
         self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
@@ -65,6 +76,7 @@ class ConnectionPool:
         """Returns an open connection to a broker. If there is none, tries once to connect, after the backoff.
 
         :raises BrokerUnreachable: if the attempt fails.
+        :raises AuthenticationFailed: if the TLS handshake or the login fails.
         """
         key = (node.id, purpose)
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -100,8 +112,9 @@ class ConnectionPool:
                 client_id=self._config.client_id,
                 timeout_ms=self._config.request_timeout_ms,
                 connect_timeout_ms=min(self._config.socket_connection_setup_timeout_ms, max(1, deadline.left_ms())),
+                security=self._security,
             )
-        except BrokerUnreachable:
+        except (BrokerUnreachable, AuthenticationFailed):
             pause_ms = self._backoff.delay_ms(failures + 1)
             self._failures[address] = (failures + 1, self._clock.monotonic_ms() + pause_ms)
             raise

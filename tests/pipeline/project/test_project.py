@@ -176,8 +176,8 @@ def test_all_mistakes_at_once(folder):
     ("option", "complaint"),
     [
         ('"isolation.leve" = "x"', "has no option isolation.leve; did you mean isolation.level"),
-        ('"security.protocol" = "SSL"', "security.protocol = 'SSL': must be PLAINTEXT"),
-        ('"ssl.truststore.location" = "/a"', "ssl.truststore.location: the clients have no TLS"),
+        ('"security.protocol" = "TELNET"', "security.protocol = 'TELNET': must be one of PLAINTEXT"),
+        ('"ssl.truststore.location" = "/a"', "ssl.truststore.location: set security.protocol too"),
     ],
 )
 def test_options_that_no_client_takes(folder, option, complaint):

@@ -105,8 +105,10 @@ def _entries(reader: _Reader) -> Iterator[JaasEntry]:
     while not reader.is_at_end:
         module = reader.word("a login module")
         if module not in MODULES:
+            # Another text than a class may be a secret in the wrong place.
+            name = f"the login module {module!r}" if module.endswith("LoginModule") else "a login module"
             raise ConfigError(
-                f"{reader.setting} names the login module {module!r}, which Headrace does not have. "
+                f"{reader.setting} names {name} that Headrace does not have. "
                 f"There are {', '.join(MODULES)} (for the mechanisms {', '.join(MECHANISMS)})"
             )
         flag = reader.word("a flag such as required").lower()

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from headrace.client.config import AdminConfig, ClientConfig, ConsumerConfig, Option, ProducerConfig
+from headrace.client.config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from headrace.client.option_types import Option
 from headrace.tools.docs.markdown import table
 
 _INTRODUCTION = """\

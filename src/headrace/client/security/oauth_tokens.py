@@ -1,0 +1,185 @@
+"""Tokens for OAUTHBEARER: where they come from, and when a new one is needed.
+
+::
+
+    sasl_oauth_token_provider               the program's own function
+    sasl.oauthbearer.token.endpoint.url     client credentials (``oauth_endpoint.py``), or a file with a token
+    unsecuredLoginStringClaim_sub="alice"   in the JAAS line: a token without a signature, for development only
+
+A client keeps a token until 80 % of its lifetime are over. A token whose end is not known is used for one login.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.errors import HeadraceError, SaslAuthenticationFailed
+from headrace.properties import ConfigError
+from headrace.security.sasl.jaas import jaas_for
+from headrace.security.sasl.mechanism import OAUTHBEARER
+
+if TYPE_CHECKING:
+    from headrace.client.security.options import SecurityOptions
+    from headrace.security.sasl.mechanism import ClientMechanism
+
+_KEPT_FRACTION = 0.8
+_MAX_TOKEN_CHARACTERS = 32 * 1024
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+_EXTENSION = "extension_"
+_UNSECURED = "unsecuredLogin"
+_STRING_CLAIM, _NUMBER_CLAIM, _LIST_CLAIM = (f"{_UNSECURED}{kind}Claim_" for kind in ("String", "Number", "List"))
+_UNSECURED_EXTENSION = f"{_UNSECURED}Extension_"
+_UNSECURED_LIFETIME = f"{_UNSECURED}LifetimeSeconds"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A bearer token.
+
+    :param expires_at_s: in seconds since 1970; None if it is not known.
+    """
+
+    text: str = field(repr=False)
+    expires_at_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.text) > _MAX_TOKEN_CHARACTERS or not _TOKEN.fullmatch(self.text):
+            raise SaslAuthenticationFailed(
+                "the OAuth token is not a bearer token: it may have letters, digits and -._~+/= only, and at most "
+                f"{_MAX_TOKEN_CHARACTERS} characters"
+            )
+
+
+class TokenCredentials:
+    """Logs in with tokens, and keeps a token while it is good."""
+
+    mechanism = OAUTHBEARER
+
+    def __init__(
+        self,
+        fetch: Callable[[], Awaitable[Token]],
+        extensions: Mapping[str, str] | None = None,
+        *,
+        now_s: Callable[[], float] = time,
+    ) -> None:
+        self._fetch = fetch
+        self._extensions = dict(extensions or {})
+        self._now_s = now_s
+        self._fetching = asyncio.Lock()
+        self._kept: Token | None = None
+        self._kept_until_s = 0.0
+
+    async def begin(self) -> ClientMechanism:
+        from headrace.security.sasl.oauthbearer_client import OAuthBearerClient
+
+        return OAuthBearerClient((await self.token()).text, self._extensions)
+
+    async def token(self) -> Token:
+        """
+        :raises HeadraceError: if there is no token.
+        """
+        async with self._fetching:
+            now_s = self._now_s()
+            if self._kept is None or now_s >= self._kept_until_s:
+                self._kept = token = await self._fetch()
+                expires_at_s = now_s if token.expires_at_s is None else token.expires_at_s
+                self._kept_until_s = now_s + (expires_at_s - now_s) * _KEPT_FRACTION
+            return self._kept
+
+
+def token_credentials(options: SecurityOptions) -> TokenCredentials:
+    """
+    :raises ConfigError: if the options name no source of tokens, or one that is not allowed.
+    """
+    line = options.sasl_jaas_config
+    jaas = {} if line is None else jaas_for(line, OAUTHBEARER).options
+    if options.sasl_oauth_token_provider is not None:
+        return TokenCredentials(_provided(options.sasl_oauth_token_provider), _extensions(jaas))
+    if options.sasl_oauthbearer_token_endpoint_url is not None:
+        from headrace.client.security.oauth_endpoint import TokenEndpoint
+
+        endpoint = TokenEndpoint.from_options(options, jaas)
+        return TokenCredentials(endpoint.fetch, _extensions(jaas))
+    if f"{_STRING_CLAIM}sub" in jaas:
+        return TokenCredentials(_unsecured(jaas), _extensions(jaas))
+    raise ConfigError("OAUTHBEARER needs tokens: set sasl_oauth_token_provider, or sasl.oauthbearer.token.endpoint.url")
+
+
+def _extensions(jaas: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix(start): value
+        for start in (_EXTENSION, _UNSECURED_EXTENSION)
+        for name, value in jaas.items()
+        if name.startswith(start)
+    }
+
+
+# -- the program's function
+
+
+def _provided(provider: Any) -> Callable[[], Awaitable[Token]]:
+    function = getattr(provider, "token", provider)
+    if not callable(function):
+        raise ConfigError("sasl_oauth_token_provider must be a function, or an object with a method token()")
+
+    async def fetch() -> Token:
+        try:
+            given = await (function() if inspect.iscoroutinefunction(function) else asyncio.to_thread(function))
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise SaslAuthenticationFailed(f"sasl_oauth_token_provider raised {type(error).__name__}") from error
+        return _token(given)
+
+    return fetch
+
+
+def _token(given: object) -> Token:
+    text, expires_at_s = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    if isinstance(text, str) and (expires_at_s is None or isinstance(expires_at_s, int | float)):
+        return Token(text, expires_at_s)
+    raise SaslAuthenticationFailed(
+        "sasl_oauth_token_provider must return a token, or a token and the time at which it expires, in seconds since "
+        "1970"
+    )
+
+
+# -- tokens without a signature
+
+
+def _unsecured(jaas: Mapping[str, str]) -> Callable[[], Awaitable[Token]]:
+    lifetime_s = _number(jaas.get(_UNSECURED_LIFETIME, "3600"), _UNSECURED_LIFETIME)
+    claims: dict[str, object] = {}
+    for name, value in jaas.items():
+        if name.startswith(_STRING_CLAIM):
+            claims[name.removeprefix(_STRING_CLAIM)] = value
+        elif name.startswith(_NUMBER_CLAIM):
+            claims[name.removeprefix(_NUMBER_CLAIM)] = _number(value, name)
+        elif name.startswith(_LIST_CLAIM):
+            claims[name.removeprefix(_LIST_CLAIM)] = value[1:].split(value[0]) if value else []
+
+    async def fetch() -> Token:
+        now_s = time()
+        payload = {"iat": now_s, "exp": now_s + lifetime_s, **claims}
+        return Token(f"{_encoded({'alg': 'none'})}.{_encoded(payload)}.", now_s + lifetime_s)
+
+    return fetch
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"sasl.jaas.config: {name} must be a number") from None
+
+
+def _encoded(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
