@@ -81,8 +81,8 @@ def test_options_of_a_command_line() -> None:
     with pytest.raises(ConfigError) as error:
         parse_overrides(["novalue", "a=b", "=x"])
     assert [problem.split(":")[0] for problem in error.value.problems] == [
-        "Invalid option 'novalue'",
-        "Invalid option '=x'",
+        "Invalid option -o number 1",
+        "Invalid option -o number 3",
     ]
 
 

@@ -52,7 +52,12 @@ def parse_overrides(options: list[str]) -> dict[str, str]:
 
     :raises ConfigError: if an option has no ``=``, or no key.
     """
-    problems = [f"Invalid option {option!r}: must be key=value" for option in options if option.find("=") < 1]
+    # The text is left out: it may be a secret.
+    problems = [
+        f"Invalid option -o number {number}: must be key=value"
+        for number, option in enumerate(options, 1)
+        if option.find("=") < 1
+    ]
     if problems:
         raise ConfigError(problems)
     pairs = (option.split("=", 1) for option in options)
@@ -97,7 +102,7 @@ def _unescape(text: str) -> str:
         elif text[at + 1 : at + 2] == "u":
             code = text[at + 2 : at + 6]
             if _HEX4.fullmatch(code) is None:
-                raise ConfigError(f"Invalid escape '\\u{code}' in properties: write \\u and four hexadecimal digits")
+                raise ConfigError("Invalid escape \\u in properties: write \\u and four hexadecimal digits")
             out.append(chr(int(code, 16)))
             at += 6
         else:

@@ -52,12 +52,13 @@ def _encode(value: Mapping[str, object]) -> bytes:
 
 
 @contextmanager
-def _reading(what: str, data: bytes) -> Iterator[None]:
-    """Turns any error inside into :class:`MalformedZnodeError`."""
+def _reading(what: str, data: bytes, *, is_secret: bool = False) -> Iterator[None]:
+    """Turns any error inside into :class:`MalformedZnodeError`, which shows the data unless they may be secret."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MalformedZnodeError(f"{data[:200]!r} is not {what}: {error!r}") from error
+        shown = f"the content of {len(data)} bytes" if is_secret else repr(data[:200])
+        raise MalformedZnodeError(f"{shown} is not {what}: {error!r}") from error
 
 
 def _object(data: bytes) -> dict[str, Json]:
@@ -254,7 +255,7 @@ class EntityConfig(NamedTuple):
 
     @classmethod
     def from_json(cls, data: bytes) -> "EntityConfig":
-        with _reading("a config", data):
+        with _reading("a config", data, is_secret=True):
             # Kafka creates some of these znodes without content.
             config = cast(dict[str, Json], _object(data).get("config") or {}) if data else {}
             return cls({name: str(value) for name, value in config.items()})

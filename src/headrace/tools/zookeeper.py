@@ -21,7 +21,7 @@ from headrace.coordination.server.logins import Logins
 from headrace.coordination.server.service import DEFAULT_TICK_TIME_MS
 from headrace.event_loop import new_event_loop
 from headrace.properties import ConfigError, parse_overrides, read_properties_file
-from headrace.tools.shared.commands import add_version
+from headrace.tools.shared.commands import add_overrides, add_version
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree
 from headrace.tools.shared.tree_settings import SUPER_DIGEST, checked_settings
 
@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="a zoo.cfg file; the settings are listed in docs/zookeeper.md"
     )
-    parser.add_argument("-o", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help="one setting")
+    add_overrides(parser)
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
     )

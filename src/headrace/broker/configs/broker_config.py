@@ -39,6 +39,9 @@ class _Layers(NamedTuple):
     #: Dynamic settings that are refused, with their texts. Apache Kafka, for example, may have stored them.
     not_in_force: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        return f"_Layers({len(self.values)} values)"  # the values may be secrets
+
 
 class BrokerConfig:
     """The settings of one broker. :meth:`load` makes it."""

@@ -110,6 +110,19 @@ def new_parser(
     return parser
 
 
+def add_overrides(parser: ArgumentParser) -> None:
+    """Adds ``-o KEY=VALUE``, for commands that run a server."""
+    parser.add_argument(
+        "-o",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
+        help="one setting. Other users of the host see it in the list of processes (ps): put passwords into --config "
+        "FILE, and let only the owner read the file",
+    )
+
+
 def add_version(parser: ArgumentParser) -> None:
     parser.add_argument("--version", action="version", version=f"headrace {__version__}", help="say the version")
 

@@ -20,7 +20,7 @@ from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.event_loop import new_event_loop
 from headrace.properties import ConfigError, parse_overrides, read_properties_file
 from headrace.runtime.memory import collect_rarely
-from headrace.tools.shared.commands import add_version
+from headrace.tools.shared.commands import add_overrides, add_version
 
 logger = logging.getLogger("headrace")
 
@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
         help="the id of the broker; with --brokers of the first one (default: the id in the data folder, or a new id)",
     )
     parser.add_argument("--config", metavar="FILE", type=Path, help="a Kafka server.properties file")
-    parser.add_argument("-o", metavar="KEY=VALUE", action="append", default=[], dest="overrides", help="one setting")
+    add_overrides(parser)
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics at this address")
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
