@@ -71,6 +71,7 @@ def produce(server: Measured, topic: str, count: int) -> Rate:
             "linger.ms": 5,
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1_000_000,
+            **getattr(server, "client_settings", {}),
         }
     )
     payload = b"x" * RECORD_BYTES
@@ -95,6 +96,7 @@ def consume(server: Server, topic: str, count: int) -> Rate:
             "group.id": "bench",
             "enable.auto.commit": False,
             "queued.max.messages.kbytes": 200_000,
+            **server.client_settings,
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
@@ -124,16 +126,21 @@ def one_record_a_request(server: Server, topic: str, count: int) -> Rate:
 
 def one_record_acked(server: HasPort, topic: str, count: int) -> Latency:
     """Measures the time from one Produce request to its answer, one after the other, on a bare socket."""
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        return acks_on(sock, topic, count)
+
+
+def acks_on(sock: socket.socket, topic: str, count: int) -> Latency:
+    """The same on a connection that is open, with TLS or without."""
     request = _produce_request(topic)
     times: list[float] = []
-    with socket.create_connection(("127.0.0.1", server.port)) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(count):
-            started = time.perf_counter()
-            sock.sendall(request)
-            (size,) = struct.unpack(">i", _exactly(sock, 4))
-            _exactly(sock, size)
-            times.append(time.perf_counter() - started)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(count):
+        started = time.perf_counter()
+        sock.sendall(request)
+        (size,) = struct.unpack(">i", _exactly(sock, 4))
+        _exactly(sock, size)
+        times.append(time.perf_counter() - started)
     times.sort()
     return Latency(times[len(times) // 2] * 1e3, times[int(len(times) * 0.99)] * 1e3)
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -33,13 +33,18 @@ JVM_OPTIONS = [
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
 ]  # fmt: skip
 _START_SECONDS = 180.0
-#: No settings but those that a broker needs to start.
-NOTHING: Mapping[str, str] = MappingProxyType({})
 _POM = """<project><modelVersion>4.0.0</modelVersion><groupId>bench</groupId><artifactId>bench</artifactId>
 <version>1</version><dependencies>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{0}</version></dependency>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{0}</version></dependency>
 </dependencies></project>"""
+
+
+#: No settings but those that a broker needs to start.
+NOTHING: Mapping[str, str] = MappingProxyType({})
+#: The ports of further listeners, by name.
+Listeners = Mapping[str, int]
+NO_LISTENERS: Listeners = MappingProxyType({})
 
 
 @dataclass
@@ -51,6 +56,8 @@ class Server:
     started: float
     #: From then to its first answer to a Metadata request.
     start_seconds: float
+    #: Further settings of clients, by librdkafka's names.
+    client_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -88,9 +95,12 @@ def java(main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> lis
 
 
 @contextlib.contextmanager
-def apache(data: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[Server]:
+def apache(
+    data: Path, settings: Mapping[str, str] = NOTHING, *, listeners: Listeners = NO_LISTENERS
+) -> Iterator[Server]:
     """Apache Kafka on that folder, which is formatted if it is empty."""
     port, controller_port = free_port(), free_port()
+    addresses = _addresses({"PLAINTEXT": port, **listeners})
     data.mkdir(parents=True, exist_ok=True)
     properties = data.parent / f"{data.name}.properties"
     properties.write_text(
@@ -99,10 +109,10 @@ def apache(data: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[Server
                 "process.roles=broker,controller",
                 "node.id=1",
                 f"controller.quorum.voters=1@127.0.0.1:{controller_port}",
-                f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-                f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}",
+                f"listeners={addresses},CONTROLLER://127.0.0.1:{controller_port}",
+                f"advertised.listeners={addresses}",
                 "controller.listener.names=CONTROLLER",
-                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{_protocols(listeners)}",
                 f"log.dirs={data}",
                 "offsets.topic.replication.factor=1",
                 "transaction.state.log.replication.factor=1",
@@ -120,18 +130,31 @@ def apache(data: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[Server
 
 
 @contextlib.contextmanager
-def headrace(data: Path, settings: Mapping[str, str] = NOTHING, *, root: Path = ROOT) -> Iterator[Server]:
+def headrace(
+    data: Path, settings: Mapping[str, str] = NOTHING, *, root: Path = ROOT, listeners: Listeners = NO_LISTENERS
+) -> Iterator[Server]:
     """
     :param root: the checkout whose broker is started, with the packages of this virtual environment.
     """
     compileall.compile_dir(root / "src", quiet=1)  # as an installed package is, whatever PYTHONDONTWRITEBYTECODE says
     port = free_port()
     command = [str(Path(sys.executable).parent / "headrace"), "start", "--data", str(data)]
-    command += ["--listen", f"127.0.0.1:{port}", "--log-level", "warning"]
+    command += ["-o", f"listeners={_addresses({'PLAINTEXT': port, **listeners})}", "--log-level", "warning"]
+    if listeners:
+        command += ["-o", f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT{_protocols(listeners)}"]
     for name, value in settings.items():
         command += ["-o", f"{name}={value}"]
     with _running("Headrace", command, port, {"PYTHONPATH": str(root / "src")}) as server:
         yield server
+
+
+def _addresses(listeners: Listeners) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
+
+
+def _protocols(listeners: Listeners) -> str:
+    """Entries of the protocol map. A listener without the name of a protocol has TLS."""
+    return "".join(f",{name}:{name if name.startswith('SASL') else 'SSL'}" for name in listeners)
 
 
 @contextlib.contextmanager
@@ -170,7 +193,7 @@ def _until_metadata(port: int, process: subprocess.Popen[bytes], started: float)
 
 
 def admin(server: Server) -> AdminClient:
-    return AdminClient({"bootstrap.servers": server.address})
+    return AdminClient({"bootstrap.servers": server.address, **server.client_settings})
 
 
 def machine() -> str:
