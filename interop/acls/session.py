@@ -8,7 +8,6 @@ from typing import Any
 
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.kio import decode_failures
 from headrace.testing.raw_client import RawClient
 
 from .cells import ADMIN, PASSWORD, Cell, Login
@@ -43,16 +42,10 @@ class Session(RawClient):
         if answer.error_code:
             raise LoginFailed(f"{user}: {ErrorCode(answer.error_code).name}: {answer.error_message}")
 
-    def read_frame(self) -> bytes:
-        self._last_frame = super().read_frame()
-        return self._last_frame
-
     def ask_about_token(self, api: Api, version: int, /, **fields: Any) -> Any:
-        """Asks, and returns only the code if the answer has the time -1, which kio does not read."""
-        try:
-            return self.ask(api, version, **fields)
-        except decode_failures():
-            return {"error_code": ErrorCode(int.from_bytes(self._last_frame[5:7]))}
+        """Asks, and returns only the code if the answer has an error: the other fields then say nothing."""
+        answer = self.ask(api, version, **fields)
+        return {"error_code": answer.error_code} if answer.error_code else answer
 
 
 class Addresses:

@@ -154,6 +154,15 @@ async def test_the_account_of_a_token(brokers, clock):
     assert here.tokens.account_of(SHA_256, issued.token.token_id) is None
 
 
+async def test_a_token_of_a_group_is_not_a_token_of_the_user_with_that_name(brokers, clock):
+    """Kafka may have stored such a token."""
+    here, _ = brokers
+    times = (clock.wall_ms(), clock.wall_ms() + 10_000, clock.wall_ms() + 10_000)
+    await here.stored.add(DelegationToken("of-a-group", Principal("Group", "alice"), BOB, (), *times))
+    assert here.ids() == {"of-a-group"}
+    assert here.tokens.account_of(SHA_256, "of-a-group") is None
+
+
 async def test_an_expired_token_cannot_be_used_again_after_its_renewal_failed(brokers, clock):
     here, _ = brokers
     issued = await here.tokens.create(ALICE, ALICE, [], 10_000)

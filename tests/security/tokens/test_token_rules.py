@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.security.principal import Principal
 from headrace.security.sanitizer import desanitize, sanitize
 from headrace.security.tokens import rules
-from headrace.security.tokens.rules import InvalidRenewer, Lifetimes, NotOwnerOrRenewer, TokenExpired
+from headrace.security.tokens.rules import Lifetimes, NotAUser, NotOwnerOrRenewer, TokenExpired
 from headrace.security.tokens.token import (
     DelegationToken,
     MalformedTokenError,
@@ -152,9 +152,12 @@ def test_times_have_64_bits():
     assert rules.renew(token, ALICE, 2**63 - 1, Lifetimes(2**63 - 1, 2**63 - 1), 5_000).expiry_ms == 2**63 - 1
 
 
-def test_renewers_are_users():
-    with pytest.raises(InvalidRenewer):
+def test_owners_and_renewers_are_users():
+    with pytest.raises(NotAUser):
         rules.create(ALICE, ALICE, [BOB, Principal("Group", "bob")], -1, LIFETIMES, 1_000)
+    for kind in ("Group", "", "user"):
+        with pytest.raises(NotAUser):
+            rules.create(Principal(kind, "bob"), ALICE, [], -1, LIFETIMES, 1_000)
 
 
 @pytest.mark.parametrize(

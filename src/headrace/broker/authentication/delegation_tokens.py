@@ -27,6 +27,7 @@ from headrace.protocol.errors import (
     InvalidRequest,
     KafkaError,
 )
+from headrace.security.principal import USER, Principal
 from headrace.security.sasl.scram_server import ScramAccount
 from headrace.security.tokens import rules
 from headrace.security.tokens.token import MAX_ZNODE_BYTES
@@ -37,12 +38,11 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.runtime import BrokerRuntime
     from headrace.runtime.timer import TimerTask
-    from headrace.security.principal import Principal
 
 logger = getLogger(__name__)
 
 _ERRORS: dict[type[rules.TokenRefused], type[KafkaError]] = {
-    rules.InvalidRenewer: InvalidPrincipalType,
+    rules.NotAUser: InvalidPrincipalType,
     rules.TokenExpired: DelegationTokenExpired,
     rules.NotOwnerOrRenewer: DelegationTokenOwnerMismatch,
 }
@@ -78,7 +78,7 @@ class DelegationTokens(TokenService):
 
     def account_of(self, mechanism: str, token_id: str) -> ScramAccount | None:
         issued = self._stored.get(token_id)
-        if issued is None or issued.token.is_expired(self._now_ms()):
+        if issued is None or issued.token.owner.type != USER or issued.token.is_expired(self._now_ms()):
             return None
         credential = self._stored.credential_of(issued, mechanism)
         return ScramAccount(credential, issued.token.owner.name, issued.token.expiry_ms)

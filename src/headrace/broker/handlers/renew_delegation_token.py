@@ -21,6 +21,7 @@ async def handle(request: Request, config: BrokerConfig, delegation_tokens: Toke
     body = request.body
     with code_for_errors(expiry_timestamp=NO_TIME) as answer:
         check_token_request(request.connection, config)
+        answer["expiry_timestamp"] = 0  # as in Kafka: -1 only for clients that may not ask at all
         requester = request.connection.principal
         answer["expiry_timestamp"] = await delegation_tokens.renew(body.hmac, requester, body.renew_period)
     return answer

@@ -19,8 +19,8 @@ class TokenRefused(Exception):
     """A request about a token is refused. The subclass says why."""
 
 
-class InvalidRenewer(TokenRefused):
-    """A renewer is not a user."""
+class NotAUser(TokenRefused):
+    """The owner and the renewers of a token must be users."""
 
 
 class TokenExpired(TokenRefused):
@@ -53,10 +53,11 @@ def create(
 ) -> DelegationToken:
     """
     :param wanted_max_ms: the maximum lifetime that the requester wants; not positive: that of the broker.
-    :raises InvalidRenewer: if a renewer is not a user.
+    :raises NotAUser: if the owner or a renewer is not a user. Kafka accepts any owner. But whoever logs in with a token
+        becomes ``User:NAME`` of the owner, so a token of ``Group:alice`` would be a token of the user alice.
     """
-    if any(renewer.type != USER for renewer in renewers):
-        raise InvalidRenewer
+    if any(principal.type != USER for principal in (owner, *renewers)):
+        raise NotAUser
     lifetime_ms = min(lifetimes.max_ms, wanted_max_ms) if wanted_max_ms > 0 else lifetimes.max_ms
     max_ms = _later(now_ms, lifetime_ms)
     return DelegationToken(
