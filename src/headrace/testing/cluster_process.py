@@ -48,6 +48,7 @@ class ClusterProcess:
         session_timeout_ms: int = 6_000,
         tick_time_ms: int = 500,
         host_of: Callable[[str], Host] = lambda _: Host(),
+        protocol: str = "PLAINTEXT",
     ) -> None:
         """Starts the cluster, and returns when all brokers serve.
 
@@ -55,7 +56,9 @@ class ClusterProcess:
         :param zookeeper: the address of a ZooKeeper that runs already; if None, ``headrace zookeeper`` is started.
         :param session_timeout_ms: how long after a kill the cluster notices that a broker is dead.
         :param host_of: from ``broker-N`` or ``zookeeper`` to its host; by default all run on 127.0.0.1.
+        :param protocol: the security protocol of the one listener of each broker.
         """
+        self._protocol = protocol
         self._host_of = host_of
         self._folder = folder
         self._tick_time_ms = tick_time_ms
@@ -80,6 +83,8 @@ class ClusterProcess:
 
     def _start(self, number: int, listen: str | None = None) -> BrokerProcess:
         belongs = ("--zookeeper", self.zookeeper_address, "--broker-id", str(number))
+        host = self._host_of(f"broker-{number}").address
+        listen = f"{self._protocol}://{listen or f'{host}:0'}"
         return self._process("start", f"broker-{number}", *belongs, *self._arguments, listen=listen)
 
     def _start_zookeeper(self, listen: str | None = None) -> BrokerProcess:

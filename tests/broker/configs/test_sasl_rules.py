@@ -61,6 +61,9 @@ def test_a_listener_without_sasl_needs_nothing() -> None:
     assert BrokerConfig.load({"listeners": "PLAINTEXT://127.0.0.1:0"}).list("sasl.enabled.mechanisms") == ("GSSAPI",)
 
 
-def test_brokers_of_a_cluster_cannot_log_in_to_each_other_yet() -> None:
-    with pytest.raises(ConfigError, match="cannot log in to each other yet"):
-        load(zookeeper__connect="127.0.0.1:1", sasl__enabled__mechanisms="SCRAM-SHA-256")
+def test_brokers_of_a_cluster_need_credentials_for_each_other() -> None:
+    cluster = {"zookeeper__connect": "127.0.0.1:1", "sasl__enabled__mechanisms": "SCRAM-SHA-256"}
+    with pytest.raises(ConfigError, match=r"inter\.broker\.protocol is GSSAPI, but it has to be one of"):
+        load(**cluster)
+    with pytest.raises(ConfigError, match="there are no credentials: set username and password"):
+        load(**cluster, sasl__mechanism__inter__broker__protocol="SCRAM-SHA-256")

@@ -30,6 +30,7 @@ from headrace.broker.cluster.controlled_shutdown import ControlledShutdown
 from headrace.broker.cluster.controller_channel import ControllerChannel
 from headrace.broker.cluster.controller_fence import ControllerFence
 from headrace.broker.cluster.coordinator_placement import ClusterPlacement
+from headrace.broker.cluster.link_security import link_security
 from headrace.broker.cluster.links import Address, Links
 from headrace.broker.cluster.metadata_updates import MetadataUpdates
 from headrace.broker.cluster.registration import ClusterRegistration
@@ -38,7 +39,6 @@ from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
 from headrace.broker.cluster.zookeeper_session import ZookeeperSession
 from headrace.broker.cluster_role import ClusterRole
 from headrace.broker.configs.group_overrides import entity_of
-from headrace.broker.configs.listeners import SecurityProtocol
 from headrace.broker.coordinators.producer_ids import ProducerIds
 from headrace.broker.replicas.context import ReplicaContext
 from headrace.broker.replicas.replicas import ReplicaManager
@@ -47,6 +47,7 @@ from headrace.controller.controller import Controller, ControllerSettings
 from headrace.coordination.interface import Coordination, CoordinationError, NodeExistsError
 from headrace.coordination.paths import DEFAULT_ENTITY
 from headrace.coordination.znodes import MalformedZnodeError
+from headrace.properties import ConfigError
 
 if TYPE_CHECKING:
     from headrace.broker.cluster.participants import ClusterParticipants
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.metadata_cache import Node
     from headrace.broker.network.connection import Connection
+    from headrace.client.security.connection_security import ConnectionSecurity
     from headrace.log.log_manager import LogManager
 
 logger = getLogger(__name__)
@@ -90,7 +92,6 @@ class ClusterMember(ClusterRole):
 
     async def identify(self) -> None:
         context, config = self._context, self._context.config
-        _check_inter_broker_listener(config)
         try:
             self._session = self.coordination = await context.connect_to_tree()
             self.registration = ClusterRegistration(
@@ -119,11 +120,13 @@ class ClusterMember(ClusterRole):
             raise StartError(f"cannot read the earlier registration of this broker: {error}") from None
         context, config, clock = self._context, self._context.config, self._context.runtime.clock
         broker_id = config.int("broker.id")
+        security = _link_security(config)
         self.links = Links(
             self._address_of,
             clock,
             client_id=f"broker-{broker_id}",
             request_timeout_ms=config.int("replica.socket.timeout.ms"),
+            security=security,
         )
         self.topics = ClusterTopics(
             broker_id, config, self.coordination, context.metadata, self.configs, self.links, context.runtime.timer
@@ -134,6 +137,7 @@ class ClusterMember(ClusterRole):
             listener=config.listeners.inter_broker,
             client_id=f"controller-{broker_id}",
             timeout_ms=config.int("controller.socket.timeout.ms"),
+            security=security,
         )
         self.controller = Controller(
             broker_id,
@@ -299,14 +303,11 @@ class ClusterMember(ClusterRole):
             await self._session.close()
 
 
-def _check_inter_broker_listener(config: BrokerConfig) -> None:
-    listeners = config.listeners
-    protocol = next(one.protocol for one in listeners.bound if one.name == listeners.inter_broker)
-    if protocol is not SecurityProtocol.PLAINTEXT:
-        raise StartError(
-            f"cannot use listener {listeners.inter_broker} between brokers: brokers cannot connect to each other by "
-            f"{protocol} yet. Set inter.broker.listener.name to a listener whose protocol is PLAINTEXT"
-        )
+def _link_security(config: BrokerConfig) -> ConnectionSecurity:
+    try:
+        return link_security(config)
+    except ConfigError as error:
+        raise StartError(str(error)) from None
 
 
 def _controller_settings(config: BrokerConfig) -> ControllerSettings:

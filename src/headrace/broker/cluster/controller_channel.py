@@ -36,6 +36,7 @@ from headrace.broker.cluster.control_messages import (
 from headrace.broker.cluster.links import NoAnswer
 from headrace.client.connection import Connection
 from headrace.client.errors import BrokerUnreachable
+from headrace.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from headrace.controller.decisions.broker_requests import (
     LeaderAndIsr,
     LeaderAndIsrResponse,
@@ -78,14 +79,18 @@ class _Outgoing(NamedTuple):
 class ControllerChannel:
     """Implements the controller's ``Channel``."""
 
-    def __init__(self, *, listener: str, client_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self, *, listener: str, client_id: str, timeout_ms: int, security: ConnectionSecurity = PLAINTEXT
+    ) -> None:
         """
         :param listener: the name of the listener that brokers use among each other.
+        :param security: of the connections (``link_security.py``).
         :param timeout_ms: how long a broker may take to answer (``controller.socket.timeout.ms``).
         """
         self.listener = listener
         self.client_id = client_id
         self.timeout_ms = timeout_ms
+        self.security = security
         #: Is called with the responses to LeaderAndIsr and StopReplica.
         self.on_response: Callable[[Request, LeaderAndIsrResponse | StopReplicaResponse], None] = (
             lambda _request, _answer: None
@@ -223,6 +228,7 @@ class _Queue:
             timeout_ms=timeout_ms,
             connect_timeout_ms=min(timeout_ms, _CONNECT_TIMEOUT_MS),
             learns_versions=False,
+            security=self._channel.security,
         )
         if not self._is_reachable:
             self._is_reachable = True

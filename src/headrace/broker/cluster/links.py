@@ -16,15 +16,23 @@ from typing import Any
 
 from headrace.client.config import ClientConfig
 from headrace.client.connection import Connection
-from headrace.client.errors import BadResponse, BrokerUnreachable, KafkaTimeout, UnsupportedByBroker
+from headrace.client.errors import (
+    AuthenticationFailed,
+    BadResponse,
+    BrokerUnreachable,
+    KafkaTimeout,
+    UnsupportedByBroker,
+)
 from headrace.client.pool import ConnectionPool
 from headrace.client.retry import Deadline
+from headrace.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from headrace.client.types import Node
 from headrace.protocol.api import Api
 from headrace.runtime.clock import Clock
 
 #: What :meth:`Links.ask` and a connection raise when there is no answer. The broker may be asked again later.
-NoAnswer = (BrokerUnreachable, KafkaTimeout, BadResponse, UnsupportedByBroker)
+#: That holds for a failed login, too: the other broker may not have read this broker's user yet.
+NoAnswer = (BrokerUnreachable, KafkaTimeout, BadResponse, UnsupportedByBroker, AuthenticationFailed)
 
 Address = tuple[str, int]
 
@@ -41,9 +49,11 @@ class Links:
         client_id: str,
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
+        security: ConnectionSecurity = PLAINTEXT,
     ) -> None:
         """
         :param address_of: where a live broker listens for other brokers; None if no such broker is alive.
+        :param security: of the connections (``link_security.py``).
         """
         self._address_of = address_of
         self._clock = clock
@@ -53,7 +63,7 @@ class Links:
             request_timeout_ms=request_timeout_ms,
             socket_connection_setup_timeout_ms=connect_timeout_ms,
         )
-        self._pool = ConnectionPool(config, clock, _pause)
+        self._pool = ConnectionPool(config, clock, _pause, security)
 
     async def ask(
         self, broker_id: int, api: Api, body: Mapping[str, object], *, timeout_ms: int, purpose: str = "ask"

@@ -37,6 +37,11 @@ def enabled_mechanisms(settings: ListenerConfig) -> Sequence[str]:
     return settings.list(_ENABLED)
 
 
+def link_mechanism(settings: ListenerConfig) -> str:
+    """Returns the mechanism by which brokers log in to each other."""
+    return settings.str(_BETWEEN_BROKERS)
+
+
 def jaas_entry(settings: ListenerConfig, mechanism: str) -> JaasEntry | None:
     """Returns the JAAS line of a mechanism, given the settings of that mechanism. None if there is none.
 
@@ -86,12 +91,8 @@ def _listener_problems(listener: str, settings: Settings) -> Iterator[str]:
 
 
 def _inter_broker_problems(listener: str, settings: Settings) -> Iterator[str]:
-    yield (
-        f"Listener {listener} uses SASL, and brokers cannot log in to each other yet: "
-        f"set inter.broker.listener.name to a listener whose protocol is PLAINTEXT"
-    )
     own = settings(listener)
-    mechanism, enabled = own.str(_BETWEEN_BROKERS), enabled_mechanisms(own)
+    mechanism, enabled = link_mechanism(own), enabled_mechanisms(own)
     if mechanism not in enabled:
         yield (
             f"{own.name_of(_BETWEEN_BROKERS)} is {mechanism}, but it has to be one of the mechanisms of listener "

@@ -78,8 +78,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", metavar="DIR", help="the data folder (default ./headrace-data)")
     parser.add_argument(
         "--listen",
-        metavar="HOST:PORT",
-        help="the address to listen on (default 127.0.0.1:9092); port 0 picks a free port",
+        metavar="[NAME://]HOST:PORT",
+        help="the address to listen on (default 127.0.0.1:9092); port 0 picks a free port; NAME is that of "
+        "the listener, such as SASL_SSL (default PLAINTEXT)",
     )
     parser.add_argument(
         "--brokers",
@@ -134,7 +135,8 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     if options.data is not None or not {"log.dirs", "log.dir"} & properties.keys():
         properties["log.dirs"] = "headrace-data" if options.data is None else options.data
     if options.listen is not None or "listeners" not in properties:
-        properties["listeners"] = f"PLAINTEXT://{'127.0.0.1:9092' if options.listen is None else options.listen}"
+        listen = "127.0.0.1:9092" if options.listen is None else options.listen
+        properties["listeners"] = listen if "://" in listen else f"PLAINTEXT://{listen}"
     if options.zookeeper is not None:
         properties["zookeeper.connect"] = options.zookeeper
     if options.broker_id is not None:
