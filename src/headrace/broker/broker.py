@@ -129,6 +129,7 @@ class Broker:
             await self.role.identify()
             self._open_logs(undo)
             await self.role.load(self.logs)
+            self._load_tls()  # the stored settings of this broker may name other key stores
             await self.authentication.load(self.role.coordination)
             self.authorizer = await start_authorizer(self.config, self.role.coordination, self.clock)
             undo.push_async_callback(self.authorizer.stop)
@@ -204,13 +205,17 @@ class Broker:
     def _bind(self) -> None:
         for listener, wanted in zip(self._listeners, self.config.listeners.bound, strict=True):
             try:
-                listener.load_tls()
                 self.endpoints[listener.name] = listener.bind()
             except OSError as error:
                 raise StartError(f"cannot listen on {wanted.host}:{wanted.port}: {error.strerror}") from None
+        self._bind_metrics(self.config.str("headrace.metrics.listener"))
+
+    def _load_tls(self) -> None:
+        for listener in self._listeners:
+            try:
+                listener.load_tls()
             except ConfigError as error:
                 raise StartError(f"cannot use TLS on listener {listener.name}: {error}") from None
-        self._bind_metrics(self.config.str("headrace.metrics.listener"))
 
     def _bind_metrics(self, wanted: str) -> None:
         if not wanted:

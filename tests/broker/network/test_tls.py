@@ -9,14 +9,13 @@ from contextlib import ExitStack
 
 import pytest
 import trustme
-from broker_harness import BROKER, Client, batch, on_loop
-from tls_harness import AUTHORITY, TlsRawClient, client_context, pem_of, tls_broker
+from broker_harness import BROKER, Client, batch
+from tls_harness import AUTHORITY, TlsRawClient, client_context, tls_broker
 
 from headrace import Broker
 from headrace.broker.start_error import StartError
 from headrace.properties import ConfigError
 from headrace.protocol.api import Api
-from headrace.security.tls import TlsOptions, server_context
 from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response
 
 SET = 0
@@ -405,19 +404,6 @@ def test_several_listeners_with_and_without_tls():
 def test_a_listener_without_a_key_store_does_not_start():
     with pytest.raises((StartError, ConfigError), match="needs a key store"):
         Broker(config={"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}).start()
-
-
-def test_new_handshakes_use_a_replaced_key_store():
-    with tls_broker() as broker, TlsRawClient(broker.bootstrap_servers) as early:
-        first = early.socket.getpeercert(binary_form=True)
-        key, chain = pem_of(AUTHORITY.issue_cert("localhost"))
-        context = server_context(TlsOptions(keystore_type="PEM", keystore_key=key, keystore_certificate_chain=chain))
-        (listener,) = broker.core._listeners
-        on_loop(broker, listener.replace_tls, context)
-        with TlsRawClient(broker.bootstrap_servers) as late:
-            assert is_answered(late)
-            assert late.socket.getpeercert(binary_form=True) != first
-        assert is_answered(early)
 
 
 def test_the_number_of_threads_changes_under_load():

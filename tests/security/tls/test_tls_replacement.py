@@ -13,11 +13,8 @@ from cryptography.x509.oid import NameOID
 from tls_identities import authority, identity
 
 from headrace.properties import ConfigError
-from headrace.security.principal import ANONYMOUS, Principal
 from headrace.security.tls import TlsOptions
 from headrace.security.tls.loaded_stores import LoadedStores
-from headrace.security.tls.mapping_rules import MappingRules, NoMatchingRule
-from headrace.security.tls.peers import certificate_principal
 from headrace.security.tls.replacement import check_mutual_trust, check_replacement
 
 
@@ -123,17 +120,6 @@ class TestFiles:
     def test_other_settings_are_noticed(self, options):
         loaded = LoadedStores.load(options)
         assert not loaded.is_current(identity().options())
-
-
-def test_the_principal_of_a_certificate():
-    certificate = stores("carol").keys[0].chain[0]
-    assert certificate_principal(certificate, MappingRules("DEFAULT")) == Principal("User", "CN=carol")
-    assert certificate_principal(certificate, MappingRules("RULE:^CN=(.*)$/$1/U")) == Principal("User", "CAROL")
-    assert certificate_principal(None, MappingRules("")) == ANONYMOUS
-    with pytest.raises(NoMatchingRule):
-        certificate_principal(certificate, MappingRules("RULE:^O=(.*)$/$1/"))
-    with pytest.raises(ValueError):
-        certificate_principal(b"no certificate", MappingRules("DEFAULT"))
 
 
 def test_stores_do_not_show_their_keys():

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from headrace.broker.configs.keys import ConfigKey, ConfigType, Update, to_text
+from headrace.broker.configs.listener_changes import refuse_fixed_on_listeners, refuse_without_prefix
 from headrace.broker.configs.refusals import refusal_line, refused_changes
 from headrace.broker.configs.registry import broker_key
 from headrace.properties import ConfigError
@@ -136,6 +137,7 @@ def _items(text: str | None) -> list[str]:
 
 
 def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: BrokerConfig, per_broker: bool) -> None:
+    refuse_without_prefix(name for name in touched if name in overrides)
     layers = (broker.dynamic_default, overrides) if per_broker else (overrides, broker.dynamic_broker)
     found = refused_changes(broker.static, {**layers[0], **layers[1]})
     # Only the settings of this request are refused. A refused setting that was stored earlier is not in force, and
@@ -144,23 +146,14 @@ def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: 
     if refused:
         raise InvalidConfig(refusal_line(refused))
     check_dynamic(overrides, per_broker=per_broker)
-    _refuse_key_stores(touched)
     try:
-        if per_broker:
-            broker.with_dynamic(overrides, broker.dynamic_default)
-        else:
-            broker.with_dynamic(broker.dynamic_broker, overrides)
+        candidate = broker.candidate(overrides, per_broker=per_broker)
     except ConfigError as error:
         raise InvalidRequest(str(error)) from None
+    refuse_fixed_on_listeners(touched, broker, candidate)
     for name in touched:
         if name in _POOLS and name in overrides:
             _check_pool(name, int(overrides[name]), broker.int(name))
-
-
-def _refuse_key_stores(touched: Sequence[str]) -> None:
-    fixed = sorted(name for name in touched if (key := broker_key(name)) is not None and key.name.startswith("ssl."))
-    if fixed:
-        raise InvalidConfig(f"Cannot change {', '.join(fixed)}: a running broker does not replace key stores yet")
 
 
 def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:

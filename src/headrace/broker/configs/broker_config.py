@@ -50,6 +50,8 @@ class BrokerConfig:
         self._layers = layers
         self._watchers: dict[builtins.str, builtins.list[Callable[[Value], None]]] = {}
         self._any_watchers: builtins.list[Callable[[frozenset[builtins.str]], None]] = []
+        self._checks: builtins.list[Callable[[BrokerConfig], object]] = []
+        self._sent_again_watchers: builtins.list[Callable[[], None]] = []
         #: Unknown names, which are perhaps typing errors, with their values.
         self.unknown = unknown
         #: Names that Apache Kafka has and that are ignored here, with the reason.
@@ -137,6 +139,37 @@ class BrokerConfig:
     def on_any_change(self, callback: Callable[[frozenset[builtins.str]], None]) -> None:
         """Calls back with the names of all settings that have changed together."""
         self._any_watchers.append(callback)
+
+    def add_check(self, check: Callable[[BrokerConfig], object]) -> None:
+        """Calls a check before new settings of this broker are stored. It gets all settings as they will be.
+
+        The check raises ConfigError to refuse them. It changes nothing.
+        """
+        self._checks.append(check)
+
+    def on_sent_again(self, callback: Callable[[], None]) -> None:
+        """Calls back when a client has set settings of this broker, also if no value has changed."""
+        self._sent_again_watchers.append(callback)
+
+    def sent_again(self) -> None:
+        for callback in self._sent_again_watchers:
+            callback()
+
+    def candidate(
+        self, broker_overrides: Mapping[builtins.str, builtins.str], *, per_broker: builtins.bool
+    ) -> BrokerConfig:
+        """Returns the settings as they will be with these dynamic settings, of this broker or of the cluster.
+
+        :raises ConfigError: if a value is not valid, or a check refuses the settings.
+        """
+        own, default = (
+            (broker_overrides, self.dynamic_default) if per_broker else (self.dynamic_broker, broker_overrides)
+        )
+        candidate = BrokerConfig(self.with_dynamic(own, default), self.unknown, self.ignored)
+        if per_broker:
+            for check in self._checks:
+                check(candidate)
+        return candidate
 
     def apply_dynamic(
         self,

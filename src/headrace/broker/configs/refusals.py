@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from headrace.broker.configs.listener_config import LISTENER_PREFIX
 from headrace.broker.configs.table_refused import ROWS, Refused
-from headrace.broker.configs.table_security import KEYS
+from headrace.broker.configs.table_security import KEYS, STORE_SETTINGS
 
 _SECURED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _LISTENER_SETTINGS = ("listeners", "listener.security.protocol.map")
@@ -38,6 +38,7 @@ def refused_changes(static: Mapping[str, str], dynamic: Mapping[str, str]) -> di
     changed = [name for name in _LISTENER_SETTINGS if name in dynamic and dynamic[name] != static.get(name)]
     if changed and any(protocol in _SECURED for protocol in _protocols(given)):
         refused |= dict.fromkeys(changed, "changes of secured listeners at run time")
+    refused |= dict.fromkeys(STORE_SETTINGS.intersection(dynamic), "changes of stores without a listener's prefix")
     return {name: refused[name] for name in given if name in refused}
 
 

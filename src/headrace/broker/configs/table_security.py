@@ -123,3 +123,19 @@ KEYS: tuple[ConfigKey, ...] = (
         "How often the broker checks for expired delegation tokens."),
 )
 # fmt: on
+
+#: The settings of key and trust stores. A listener may change them while the broker runs.
+STORE_SETTINGS = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)

@@ -132,3 +132,5 @@ async def _alter_broker(
     configs = change(resource, config.dynamic_default if is_default else config.dynamic_broker, not is_default)
     if not validate_only:
         await stored.config_store.set_dynamic_configs(name, configs)
+        if not is_default:
+            config.sent_again()

@@ -17,11 +17,10 @@ from headrace.broker.network.connection import Connection
 from headrace.broker.network.connections import Connections
 from headrace.broker.network.plain_channel import PlainChannel
 from headrace.broker.network.request_queue import RequestQueue
+from headrace.properties import ConfigError
 from headrace.runtime.timer import Timer
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from headrace.broker.authentication.login import Login
     from headrace.broker.network.listener_tls import ListenerTls
     from headrace.broker.network.network_threads import NetworkThreads
@@ -76,22 +75,32 @@ class Listener:
         if not self._protocol.has_tls:
             return
         # A broker without TLS does not load ssl, and starts faster.
-        from headrace.broker.network.listener_tls import load_listener_tls
+        from headrace.broker.network.listener_tls import ListenerTls
         from headrace.broker.network.network_threads import NetworkThreads
 
-        settings = self._config.of_listener(self.name)
-        self._tls = load_listener_tls(self._protocol, settings)
-        self._network_threads = NetworkThreads(self.name, self._loop, settings.int("num.network.threads"))
-        self._config.on_any_change(self._settings_changed)
+        config = self._config
+        self._tls = tls = ListenerTls.load(self.name, self._protocol, config)
+        self._network_threads = NetworkThreads(
+            self.name, self._loop, config.of_listener(self.name).int("num.network.threads")
+        )
+        config.on_any_change(self._settings_changed)
+        config.add_check(tls.new_stores)
+        config.on_sent_again(self._replace_stores)
 
-    def replace_tls(self, context: SSLContext) -> None:
-        """Uses another key store, trust store or cipher suites for new handshakes. Open connections stay open."""
-        assert self._tls is not None, f"listener {self.name} has no TLS"
-        self._tls.context = context
+    def _replace_stores(self) -> None:
+        """Uses other key and trust stores for new handshakes, if they have changed. Open connections stay open."""
+        assert self._tls is not None
+        try:
+            if self._tls.replace_stores(self._config):
+                logger.info("listener %s uses new key and trust stores for new connections", self.name)
+        except ConfigError as error:
+            logger.error("listener %s keeps its key and trust stores: %s", self.name, error)
 
     def _settings_changed(self, names: frozenset[str]) -> None:
         if self._network_threads is not None and any(name.endswith("num.network.threads") for name in names):
             self._network_threads.resize(self._config.of_listener(self.name).int("num.network.threads"))
+        if any(".ssl." in name for name in names):
+            self._replace_stores()
 
     def bind(self) -> tuple[str, int]:
         """Binds the socket without accepting connections yet. Returns the bound address, with the real port for port 0.

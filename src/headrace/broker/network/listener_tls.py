@@ -3,6 +3,9 @@
 The settings are Kafka's ``ssl.*`` names, also with the listener's prefix. On a listener with SASL_SSL, clients log in
 by SASL: the broker asks for certificates only if ``ssl.client.auth`` is set with the listener's prefix (KIP-684), and
 the principal is that of the login.
+
+Key and trust stores are replaced while the broker runs, if a setting or a file has changed. Kafka's rules say which
+stores may replace others (``security/tls/replacement.py``).
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ from headrace.broker.network.tls_channel import TlsChannel
 from headrace.security.principal import ANONYMOUS, USER, Principal
 from headrace.security.tls import TlsOptions, server_context
 from headrace.security.tls.der import DerError
+from headrace.security.tls.loaded_stores import LoadedStores
 from headrace.security.tls.mapping_rules import MappingRules, NoMatchingRule
 from headrace.security.tls.names import certificate_subject
 from headrace.security.tls.options import SETTING_NAMES
+from headrace.security.tls.replacement import check_mutual_trust, check_replacement
 
 if TYPE_CHECKING:
+    from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.listener_config import ListenerConfig
     from headrace.broker.configs.listeners import SecurityProtocol
     from headrace.broker.network.processor import Processor
@@ -29,9 +35,58 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ListenerTls:
+    """The TLS of one listener. :meth:`load` makes it."""
+
+    name: str
+    protocol: SecurityProtocol
+    stores: LoadedStores
     #: A change counts for new connections.
     context: SSLContext
     rules: MappingRules
+
+    @classmethod
+    def load(cls, name: str, protocol: SecurityProtocol, config: BrokerConfig) -> ListenerTls:
+        """
+        :raises ConfigError: if the settings or the stores cannot be used.
+        """
+        settings = config.of_listener(name)
+        options = listener_options(protocol, settings)
+        stores = LoadedStores.load(options)
+        context = server_context(options, stores)
+        if name == config.listeners.inter_broker:
+            check_mutual_trust(stores, stores)
+        return cls(name, protocol, stores, context, MappingRules(settings.str("ssl.principal.mapping.rules")))
+
+    def new_stores(self, config: BrokerConfig) -> LoadedStores | None:
+        """Reads the stores of other settings; None if these are the present ones, and no file has changed.
+
+        :raises ConfigError: if the stores cannot be read, or may not replace the present ones.
+        """
+        options = listener_options(self.protocol, config.of_listener(self.name))
+        if self.stores.is_current(options):
+            return None
+        stores = LoadedStores.load(options)
+        server_context(options, stores)
+        check_replacement(
+            self.stores,
+            stores,
+            allow_dn_changes=config.bool("ssl.allow.dn.changes"),
+            allow_san_changes=config.bool("ssl.allow.san.changes"),
+        )
+        if self.name == config.listeners.inter_broker:
+            check_mutual_trust(self.stores, stores)
+        return stores
+
+    def replace_stores(self, config: BrokerConfig) -> bool:
+        """Uses the stores of the present settings for new handshakes. Returns whether they are others than before.
+
+        :raises ConfigError: if the stores cannot be used; the listener then keeps those that it has.
+        """
+        stores = self.new_stores(config)
+        if stores is None:
+            return False
+        self.context, self.stores = server_context(stores.options, stores), stores
+        return True
 
     def channel(self, sock: socket.socket, processor: Processor) -> TlsChannel:
         return TlsChannel(sock, self.context, processor, self.principal_of)
@@ -47,15 +102,6 @@ class ListenerTls:
             return Principal(USER, self.rules.user_name(certificate_subject(certificate)))
         except (DerError, NoMatchingRule) as error:
             raise PermissionError(EACCES, str(error)) from None
-
-
-def load_listener_tls(protocol: SecurityProtocol, settings: ListenerConfig) -> ListenerTls:
-    """
-    :raises ConfigError: if the settings or the stores cannot be used.
-    """
-    return ListenerTls(
-        server_context(listener_options(protocol, settings)), MappingRules(settings.str("ssl.principal.mapping.rules"))
-    )
 
 
 def listener_options(protocol: SecurityProtocol, settings: ListenerConfig) -> TlsOptions:
