@@ -30,10 +30,8 @@ SECRET = "hunter2"
 REFUSED = [
     "security.providers=com.example.Provider",
     "security.protocol=SSL",
-    "authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
-    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users=User:admin",
-    "allow.everyone.if.no.acl.found=false",
+    "authorizer.class.name=com.example.Authorizer",
+    "authorizer.zookeeper.url=zk2:2181",
     "principal.builder.class=com.example.Builder",
     "ssl.engine.factory.class=com.example.Factory",
     "ssl.provider=BC",
@@ -41,11 +39,12 @@ REFUSED = [
     "ssl.trustmanager.algorithm=Custom",
     "ssl.keymanager.algorithm=Custom",
     "ssl.keystore.locaton=/a/typing/error",
-    "sasl.oauthbearer.token.endpoint.url=https://example.org",
-    "sasl.login.callback.handler.class=com.example.Handler",
+    "sasl.oauthbearer.jwks.endpoint.url=https://example.org",
+    "sasl.server.callback.handler.class=com.example.Handler",
     "sasl.kerberos.service.name=kafka",
-    "listener.name.internal.plain.sasl.client.callback.handler.class=com.example.Handler",
+    "listener.name.internal.plain.sasl.server.callback.handler.class=com.example.Handler",
     "listener.name.internal.principal.builder.class=com.example.Builder",
+    "listener.name.internal.max.connections=10",
     "listener.name.internal.max.connection.creation.rate=10",
     "create.topic.policy.class.name=com.example.Policy",
     "alter.config.policy.class.name=com.example.Policy",
@@ -68,8 +67,11 @@ ACCEPTED = [
     "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
     "security.inter.broker.protocol=PLAINTEXT",
     "authorizer.class.name=",
+    "authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users=",
-    "allow.everyone.if.no.acl.found=TRUE",
+    "super.users=User:admin;User:CN=broker,O=Acme",
+    "allow.everyone.if.no.acl.found=false",
     "principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
     "ssl.client.auth=none",
     "ssl.trustmanager.algorithm=PKIX",
@@ -81,7 +83,6 @@ ACCEPTED = [
     "quota.window.num=11",
     "max.connection.creation.rate=2147483647",
     "max.connections=100",
-    "listener.name.internal.max.connections=10",
     "max.connections.per.ip=10",
     "replication.quota.window.num=5",
     f"delegation.token.secret.key={SECRET}",
@@ -125,13 +126,12 @@ def test_all_refused_settings_are_one_line():
             {
                 "security.providers": "a.B",
                 "authorizer.class.name": "a.B",
-                "super.users": "User:a",
                 "num.partitions": "x",
             }
         )
     assert error.value.problems == [
-        "Cannot accept security.providers, authorizer.class.name, super.users: Headrace does not have this yet "
-        "(missing: security providers of Java, ACLs), and nothing would be protected. Remove these settings"
+        "Cannot accept security.providers, authorizer.class.name: Headrace does not have this yet (missing: security "
+        "providers of Java, other authorizers than Kafka's own), and nothing would be protected. Remove these settings"
     ]
 
 
@@ -187,26 +187,8 @@ def test_what_sounds_like_safety_is_refused_or_known_to_be_in_force():
         "replication.quota.window.size.seconds",
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.login.retry.backoff.max.ms",
-        "sasl.login.retry.backoff.ms",
         "sasl.mechanism.controller.protocol",
         "sasl.mechanism.inter.broker.protocol",
-        "sasl.oauthbearer.clock.skew.seconds",
-        "sasl.oauthbearer.expected.audience",
-        "sasl.oauthbearer.expected.issuer",
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        "sasl.oauthbearer.jwks.endpoint.url",
-        "sasl.oauthbearer.scope.claim.name",
-        "sasl.oauthbearer.sub.claim.name",
-        "sasl.server.callback.handler.class",
         "sasl.server.max.receive.size",
         "security.inter.broker.protocol",
         "ssl.allow.dn.changes",
@@ -224,15 +206,15 @@ def test_start_ends_with_one_line(tmp_path, capsys, more, is_file):
     arguments = ["--data", str(tmp_path / "data"), *more]
     if is_file:
         file = tmp_path / "server.properties"
-        file.write_text("listeners=SSL://127.0.0.1:0\nsuper.users=User:a\n")
+        file.write_text("listeners=SSL://127.0.0.1:0\nprincipal.builder.class=a.B\n")
         arguments += ["--config", str(file)]
     else:
-        arguments += ["-o", "listeners=SSL://127.0.0.1:0", "-o", "super.users=User:a"]
+        arguments += ["-o", "listeners=SSL://127.0.0.1:0", "-o", "principal.builder.class=a.B"]
     assert start_command.main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     (line,) = captured.err.splitlines()
-    assert line.startswith("headrace: Cannot accept super.users: Headrace does not have this yet")
+    assert line.startswith("headrace: Cannot accept principal.builder.class: Headrace does not have this yet")
     assert not (tmp_path / "data").exists()
 
 
@@ -289,7 +271,7 @@ def test_what_is_stored_already_is_not_in_force_but_shown_and_can_be_removed(con
     stored = {
         "listeners": "SASL_SSL://127.0.0.1:1",
         "listener.name.x.max.connection.creation.rate": "5",
-        "sasl.oauthbearer.client.anything": SECRET,
+        "sasl.oauthbearer.anything": SECRET,
         "max.connections": "7",
     }
     config.apply_dynamic(stored, {"max.connection.creation.rate": "9"})
@@ -347,20 +329,30 @@ RATE = {"producer_byte_rate": "1024"}
 async def test_rules_in_the_tree_that_nobody_enforces(tree, caplog, path, configs, warning):
     coordination = LocalCoordination(tree)
     await put(coordination, path, configs)
-    await warn_of_unenforced_rules(coordination)
+    await warn_of_unenforced_rules(coordination, has_authorizer=False)
     if warning is None:
         assert caplog.messages == []
     else:
         (line,) = caplog.messages
         assert warning in line
-        assert "Headrace enforces none" in line
+        assert "enforces none" in line
+
+
+async def test_acls_are_no_reason_to_warn_if_there_is_an_authorizer(tree, caplog):
+    coordination = LocalCoordination(tree)
+    await put(coordination, "/kafka-acl/Topic/orders")
+    await warn_of_unenforced_rules(coordination, has_authorizer=True)
+    assert caplog.messages == []
+    await put(coordination, "/config/users/alice", RATE)
+    await warn_of_unenforced_rules(coordination, has_authorizer=True)
+    assert ["client quotas" in line for line in caplog.messages] == [True]
 
 
 async def test_one_warning_however_many_users_there_are(tree, caplog):
     coordination = LocalCoordination(tree)
     for number in range(250):
         await put(coordination, f"/config/users/u{number}", RATE if number > 120 else {})
-    await warn_of_unenforced_rules(coordination)
+    await warn_of_unenforced_rules(coordination, has_authorizer=False)
     assert len(caplog.messages) == 1
 
 

@@ -1,1 +1,1 @@
-"""Decides which requests a broker carries out: ACLs, super users, and what each API has to ask for."""
+"""Decides what the clients of a broker may do: ACLs, super users, and the questions of each API."""

@@ -6,6 +6,7 @@ where Kafka's AclAuthorizer stored them. A broker with any other class does not 
 
 from __future__ import annotations
 
+from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorization.authorizer import AllowAll
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.coordination.interface import Coordination
     from headrace.runtime.clock import Clock
+
+logger = getLogger(__name__)
 
 
 class RunningAuthorizer:
@@ -39,6 +42,9 @@ async def start_authorizer(config: BrokerConfig, coordination: Coordination, clo
     :raises StartError: if the rules cannot be read.
     """
     if not config.str("authorizer.class.name"):
+        for name in ("super.users", "allow.everyone.if.no.acl.found"):
+            if name in config.static:
+                logger.warning("%s has no effect without authorizer.class.name: every client may do everything", name)
         return RunningAuthorizer(AllowAll())
     assert config.str("authorizer.class.name") in KAFKA_AUTHORIZERS, "settings are checked when they are read"
     from headrace.broker.authorization.acl_authorizer import AclAuthorizer

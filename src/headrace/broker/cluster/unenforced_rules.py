@@ -1,9 +1,9 @@
-"""Warns of rules in the znode tree that Headrace does not enforce: ACLs and client quotas that Apache Kafka stored.
+"""Warns of rules in the znode tree that this broker does not enforce: ACLs, and client quotas that Apache Kafka stored.
 
-A Kafka broker enforces ACLs only if its own setting ``authorizer.class.name`` is set. Headrace rejects this setting. So
-every client may use a Headrace broker, but an administrator who sees ACLs in the tree may believe otherwise. Every
-Kafka broker enforces quotas, and no Headrace broker does. A broker that finds ACLs or quotas in the tree at its start
-logs one warning for each kind. A quota that is set later gets its own warning (``config_changes.py``).
+A broker enforces ACLs only if its own setting ``authorizer.class.name`` is set. Without it every client may use the
+broker, but an administrator who sees ACLs in the tree may believe otherwise. Every Kafka broker enforces quotas, and no
+Headrace broker does. A broker that finds such ACLs or quotas in the tree at its start logs one warning for each kind. A
+quota that is set later gets its own warning (``config_changes.py``).
 
 ===============================================  ===================================================================
 /kafka-acl/TYPE/NAME                             ACLs of one resource
@@ -40,22 +40,22 @@ _CONFIGS = (*((f"/config/{kind}", 1) for kind in QUOTA_ENTITIES), ("/config/user
 _AT_ONCE = 100
 
 
-async def warn_of_unenforced_rules(coordination: Coordination) -> None:
-    """Logs a warning for ACLs and one for quotas, if the tree has any."""
+async def warn_of_unenforced_rules(coordination: Coordination, *, has_authorizer: bool) -> None:
+    """Logs a warning for ACLs and one for quotas, if the tree has any that this broker does not enforce."""
     try:
-        acls = await _first_acl(coordination)
+        acls = None if has_authorizer else await _first_acl(coordination)
         quota = await _first_quota(coordination)
     except CoordinationError as error:
         logger.warning(
-            "ACLs and quotas in ZooKeeper cannot be read, and Headrace enforces none: every client of this broker "
-            "may do everything (%r)",
+            "ACLs and quotas in ZooKeeper cannot be read, and this broker enforces no quotas%s (%r)",
+            "" if has_authorizer else ", and no ACLs: every client of this broker may do everything",
             error,
         )
         return
     if acls is not None:
         logger.warning(
-            "ZooKeeper has ACLs (%s), and Headrace enforces none: every client of this broker may do everything. "
-            "Let only trusted networks reach this broker",
+            "ZooKeeper has ACLs (%s), and this broker enforces none: every client of this broker may do everything. "
+            "Set authorizer.class.name, or let only trusted networks reach this broker",
             acls,
         )
     if quota is not None:

@@ -15,7 +15,7 @@ from headrace.broker.network.request import Reply, Request
 from headrace.groups.consumer.assignment import Assignment
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.member import ConsumerMember
-from headrace.groups.consumer.metadata import ConsumerGroupMetadata, ConsumerGroupState
+from headrace.groups.consumer.metadata import ConsumerGroupMetadata
 from headrace.protocol.errors import GroupIdNotFound, InvalidGroupId, TopicAuthorizationFailed, code_for_errors
 from headrace.security.acls import AclOperation, ResourceType
 
@@ -55,7 +55,6 @@ def _describe(
             raise InvalidGroupId("the id of the group is empty")
         group = groups.coordinator.shard_for(group_id).group(group_id)
         if not isinstance(group, ConsumerGroup):
-            answer["group_state"] = ConsumerGroupState.DEAD.value
             raise GroupIdNotFound(f"the consumer group {group_id!r} does not exist")
         state = group.metadata
         if not all(map(may_describe, _assigned_topics(metadata, state))):

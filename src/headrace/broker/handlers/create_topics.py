@@ -105,7 +105,7 @@ class _Creating:
         self._partitions += len(topic.assignments) or (default if topic.num_partitions < 0 else topic.num_partitions)
 
     async def create(self, topic: Any) -> dict[str, Any]:
-        with code_for_errors(name=topic.name) as answer:
+        with code_for_errors(name=topic.name, configs=()) as answer:
             check_new_partitions(self._partitions)
             if topic.name in self._repeated:
                 raise InvalidRequest(f"topic {topic.name!r} is named more than once in the request")

@@ -7,6 +7,7 @@ partitions, and its cursor says where the next page begins. The lists of eligibl
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ async def handle(
     answers = request.collect(body.topics, "topics")
     is_named = bool(body.topics)
     may_describe = allowed_topics(authorizer, request.connection, AclOperation.DESCRIBE, log_denied=is_named)
+    operations = partial(authorizer.authorized_operations, request.connection, ResourceType.TOPIC)
     async for name in request.slices.over(names):
         if name < first_name:
             continue
@@ -47,7 +49,14 @@ async def handle(
             continue
         topic = metadata.get(name)
         if topic is None:
-            answers.add({"error_code": _missing_code(topics, name), "name": name, "partitions": ()})
+            answers.add(
+                {
+                    "error_code": _missing_code(topics, name),
+                    "name": name,
+                    "partitions": (),
+                    "topic_authorized_operations": operations(name),
+                }
+            )
             continue
         if room <= 0:
             return {"topics": answers, "next_cursor": {"topic_name": name, "partition_index": 0}}
@@ -62,9 +71,7 @@ async def handle(
                     {**describe_partition(metadata, listener, index, topic.partitions[index]), **_NO_ELR}
                     for index in range(start, stop)
                 ],
-                "topic_authorized_operations": authorizer.authorized_operations(
-                    request.connection, ResourceType.TOPIC, name
-                ),
+                "topic_authorized_operations": operations(name),
             }
         )
         room -= max(0, stop - start)

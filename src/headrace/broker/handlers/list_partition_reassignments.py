@@ -6,12 +6,13 @@ the controller answers (NOT_CONTROLLER). For a broker that is not in a cluster t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.authorization.checks import check_cluster
 from headrace.broker.handlers._control import by_topic, code_and_message
 from headrace.broker.network.request import Reply, Request
-from headrace.protocol.errors import KafkaError
+from headrace.broker.network.slices import Answers
+from headrace.protocol.errors import ClusterAuthorizationFailed, KafkaError
 from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, authorizer: Authorizer, controller: PartitionController) -> Reply:
-    topics = request.body.topics
+    wanted = request.body.topics
     try:
         check_cluster(authorizer, request.connection, AclOperation.DESCRIBE)
         moves = controller.reassignments()
     except KafkaError as error:
-        return {**code_and_message(error), "topics": ()}
-    if topics is not None:
-        named = ((topic.name, index) for topic in topics for index in topic.partition_indexes)
+        topics = await _refused(request) if isinstance(error, ClusterAuthorizationFailed) else ()
+        return {**code_and_message(error), "topics": topics}
+    if wanted is not None:
+        named = ((topic.name, index) for topic in wanted for index in topic.partition_indexes)
         moves = {one: moves[one] async for one in request.slices.over(named) if one in moves}
     return {
         "topics": [
@@ -46,3 +48,16 @@ async def handle(request: Request, authorizer: Authorizer, controller: Partition
             for topic, partitions in by_topic(moves).items()
         ]
     }
+
+
+async def _refused(request: Request) -> Answers | list[Any]:
+    """Returns the asked partitions, without anything about them."""
+    nothing: dict[str, object] = {"replicas": (), "adding_replicas": (), "removing_replicas": ()}
+
+    async def refuse(topic: Any) -> dict[str, object]:
+        answers = await request.answers(
+            topic.partition_indexes, lambda index: {"partition_index": index, **nothing}, "topics", "partitions"
+        )
+        return {"name": topic.name, "partitions": answers}
+
+    return await request.awaited_answers(request.body.topics or (), refuse, "topics")

@@ -101,10 +101,15 @@ class _Describing:
         self._with_operations = with_operations
         self.may_describe = allowed_topics(authorizer, request.connection, AclOperation.DESCRIBE, log_denied=not is_all)
 
+    def operations(self, topic: str) -> dict[str, int]:
+        """Returns the field of a topic that does not exist: the operations that the client could do with it."""
+        if not self._with_operations:
+            return {}
+        operations = self._authorizer.authorized_operations(self._connection, ResourceType.TOPIC, topic)
+        return {"topic_authorized_operations": operations}
+
     def encoded(self, topic: TopicInfo) -> bytes:
-        operations = None
-        if self._with_operations:
-            operations = self._authorizer.authorized_operations(self._connection, ResourceType.TOPIC, topic.name)
+        operations = self.operations(topic.name).get("topic_authorized_operations")
         return _encoded(self.metadata, topic, _Format(self._version, operations, self._connection.listener_name))
 
     def if_allowed(self, topic: TopicInfo) -> bytes | None:
@@ -148,7 +153,7 @@ async def _describe_asked(
         try:
             topic = await _create(metadata, topics, name, may_create)
         except KafkaError as error:
-            return {"error_code": error.code, "name": name, "partitions": ()}
+            return {"error_code": error.code, "name": name, "partitions": (), **describing.operations(name)}
     return describing.encoded(topic)
 
 

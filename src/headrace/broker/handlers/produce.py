@@ -180,7 +180,10 @@ class _Appends:
             return _failure(index, ErrorCode.unknown_topic_id, None)
         if not self._may_write(name):
             self.has_failed = True
-            return _failure(index, ErrorCode.topic_authorization_failed, None)
+            code = ErrorCode.topic_authorization_failed
+            if self._refused is None and _is_transactional(data.records):
+                code = ErrorCode.transactional_id_authorization_failed
+            return _failure(index, code, None)
         stats = self._stats_by_topic[name]
         stats.produce_requests += 1
         try:
@@ -227,12 +230,14 @@ class _Appends:
 def _has_transactional(body: Any) -> bool:
     """Returns whether a batch of the request is transactional. The flag of the batch counts, whatever the request
     says."""
-    return any(
-        data.records
-        and len(data.records) > ATTRIBUTES_LOW_BYTE_AT
-        and data.records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL
-        for topic in body.topic_data
-        for data in topic.partition_data
+    return any(_is_transactional(data.records) for topic in body.topic_data for data in topic.partition_data)
+
+
+def _is_transactional(records: bytes | None) -> bool:
+    return (
+        records is not None
+        and len(records) > ATTRIBUTES_LOW_BYTE_AT
+        and records[ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL != 0
     )
 
 
