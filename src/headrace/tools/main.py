@@ -28,6 +28,10 @@ COMMANDS = {
     "delete-records": ("headrace.tools.delete_records", "delete the oldest records of partitions"),
     "get-offsets": ("headrace.tools.get_offsets.command", "show the first and last offsets of partitions"),
     "log-dirs": ("headrace.tools.log_dirs", "show the size of partitions on the disks of brokers"),
+    "delegation-tokens": (
+        "headrace.tools.delegation_tokens",
+        "create, renew, expire and describe delegation tokens",
+    ),
     "transactions": ("headrace.tools.transactions.command", "list and describe transactions, abort hanging ones"),
     "reassign-partitions": (
         "headrace.tools.reassign_partitions.command",

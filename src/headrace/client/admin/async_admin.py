@@ -23,6 +23,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
+from headrace.client.admin.delegation_tokens import DelegationTokensAdmin
 from headrace.client.admin.group_offsets import GroupOffsetsAdmin
 from headrace.client.admin.groups import GroupsAdmin
 from headrace.client.admin.records import RecordsAdmin
@@ -66,6 +67,7 @@ class AsyncAdmin:
         self._group_offsets = GroupOffsetsAdmin(requests)
         self._transactions = TransactionsAdmin(requests)
         self._scram = ScramAdmin(requests)
+        self._delegation_tokens = DelegationTokensAdmin(requests)
         self._cluster = ClusterAdmin(requests)
 
     async def start(self, *, timeout_ms: float | None = None) -> None:
@@ -127,6 +129,11 @@ class AsyncAdmin:
 
     describe_user_scram_credentials = _method_of("_scram", ScramAdmin.describe_user_scram_credentials)
     alter_user_scram_credentials = _method_of("_scram", ScramAdmin.alter_user_scram_credentials)
+
+    create_delegation_token = _method_of("_delegation_tokens", DelegationTokensAdmin.create_delegation_token)
+    renew_delegation_token = _method_of("_delegation_tokens", DelegationTokensAdmin.renew_delegation_token)
+    expire_delegation_token = _method_of("_delegation_tokens", DelegationTokensAdmin.expire_delegation_token)
+    describe_delegation_tokens = _method_of("_delegation_tokens", DelegationTokensAdmin.describe_delegation_tokens)
 
     describe_cluster = _method_of("_cluster", ClusterAdmin.describe_cluster)
     describe_features = _method_of("_cluster", ClusterAdmin.describe_features)

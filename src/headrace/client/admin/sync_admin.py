@@ -95,6 +95,11 @@ class Admin:
     describe_user_scram_credentials = _blocking(AsyncAdmin.describe_user_scram_credentials)
     alter_user_scram_credentials = _blocking(AsyncAdmin.alter_user_scram_credentials)
 
+    create_delegation_token = _blocking(AsyncAdmin.create_delegation_token)
+    renew_delegation_token = _blocking(AsyncAdmin.renew_delegation_token)
+    expire_delegation_token = _blocking(AsyncAdmin.expire_delegation_token)
+    describe_delegation_tokens = _blocking(AsyncAdmin.describe_delegation_tokens)
+
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)
     describe_features = _blocking(AsyncAdmin.describe_features)
     api_versions = _blocking(AsyncAdmin.api_versions)
