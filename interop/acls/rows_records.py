@@ -133,7 +133,7 @@ PRODUCE = (
         "produce_txn_topic_only", Api.PRODUCE, 12, _transactional(), (topic(Op.WRITE),), (), ("a",), prepare=transaction
     ),
     Row("produce_txn_id_only", Api.PRODUCE, 12, _transactional(), (txn(Op.WRITE),), (), ("a",), prepare=transaction),
-    # Crafted requests around the ACL of the transactional id.
+    # Crafted requests around the ACL of the transactional id (CVE-2018-17196).
     Row("produce_txn_no_id", Api.PRODUCE, 12, _transactional(False), _WRITES_TXN, (), ("a",), prepare=transaction),
     Row(
         "produce_txn_hidden",

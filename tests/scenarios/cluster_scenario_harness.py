@@ -251,9 +251,14 @@ class Load:
         return self
 
     def __exit__(self, *_):
-        self._is_stopped.set()
-        self._thread.join()
-        self._end()
+        self.stop()
+
+    def stop(self):
+        """Ends the load, and waits for its last acknowledgements. A second call does nothing."""
+        if not self._is_stopped.is_set():
+            self._is_stopped.set()
+            self._thread.join()
+            self._end()
 
     def flows(self, count=500):
         """Waits for so many more acknowledgements."""
