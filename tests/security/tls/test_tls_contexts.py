@@ -102,13 +102,19 @@ class TestVersions:
             ({"ssl.enabled.protocols": "TLSv1.2"}, "TLSv1.2"),
             ({"ssl.enabled.protocols": "TLSv1.3"}, "TLSv1.3"),
             ({"ssl.enabled.protocols": ""}, "TLSv1.3"),
-            ({"ssl.protocol": "TLSv1.2"}, "TLSv1.2"),
             ({"ssl.protocol": "TLS"}, "TLSv1.3"),
         ],
     )
     def test_client_and_server_use_what_is_enabled(self, settings, version):
         assert connect(identity().options(settings))[0].version() == version
         assert connect(client=client_options(settings))[0].version() == version
+
+    def test_the_protocol_limits_a_client_but_no_server(self):
+        settings = {"ssl.protocol": "TLSv1.2"}
+        assert connect(client=client_options(settings))[0].version() == "TLSv1.2"
+        assert connect(identity().options(settings))[0].version() == "TLSv1.3"
+        with pytest.raises(ConfigError, match="allows no version"):
+            client_context(client_options({**settings, "ssl.enabled.protocols": "TLSv1.3"}))
 
     def test_without_a_common_version_there_is_no_connection(self):
         with pytest.raises(ssl.SSLError):
@@ -123,7 +129,6 @@ class TestVersions:
             ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, "'TLSv1.1' for configuration ssl.enabled.protocols"),
             ({"ssl.enabled.protocols": "SSLv3"}, "'SSLv3' for configuration ssl.enabled.protocols"),
             ({"ssl.protocol": "TLSv1.1"}, "'TLSv1.1' for configuration ssl.protocol"),
-            ({"ssl.protocol": "TLSv1.2", "ssl.enabled.protocols": "TLSv1.3"}, "allows no version"),
         ],
     )
     def test_others_are_refused(self, settings, message):

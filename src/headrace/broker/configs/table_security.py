@@ -40,7 +40,7 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ssl.client.auth", STRING, "none", one_of("required", "requested", "none"), MEDIUM, PER_BROKER,
         "Whether clients must send a certificate: required, requested or none."),
     ConfigKey("ssl.protocol", STRING, "TLSv1.3", None, MEDIUM, PER_BROKER,
-        "The newest TLS version to use: TLSv1.3 or TLSv1.2."),
+        "The newest TLS version for connections to other brokers: TLSv1.3 or TLSv1.2. It does not limit clients."),
     ConfigKey("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), items(), MEDIUM, PER_BROKER,
         "The accepted TLS versions: TLSv1.2, TLSv1.3."),
     ConfigKey("ssl.cipher.suites", LIST, (), items(), MEDIUM, PER_BROKER,

@@ -5,6 +5,7 @@ What differs from the defaults of ``ssl``, because Java does so:
 * A certificate in the trust store is trusted, also if it is not self-signed (partial chains).
 * Without a trust store, the certificates of the system are trusted.
 * A list of cipher suites also says which versions of TLS there are.
+* ``ssl.protocol`` is the newest version that a client uses. It does not limit a server.
 
 A server that asks for certificates of clients gives out no session tickets in TLS 1.3: every new connection shows its
 certificate again, so a trust store that has changed counts for all of them. Other servers give out one ticket; the two
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.security.tls.stores import KeyEntry
 
 _VERSIONS = (TLS_1_2, TLS_1_3)
-#: The values of ssl.protocol, each with the versions that it allows.
+#: The values of ssl.protocol, each with the versions that it allows a client.
 _PROTOCOLS = {"TLS": _VERSIONS, TLS_1_3: _VERSIONS, TLS_1_2: (TLS_1_2,)}
 _CLIENT_AUTH = ("required", "requested", "none")
 
@@ -51,7 +52,7 @@ def server_context(options: TlsOptions, stores: LoadedStores | None = None) -> S
     if not stores.keys:
         raise ConfigError("A listener with TLS needs a key store: set ssl.keystore.location, or ssl.keystore.key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _set_versions_and_suites(context, options)
+    _set_versions_and_suites(context, options, _versions(options))
     _load_keys(context, stores.keys)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     asks = options.client_auth != "none"
@@ -82,7 +83,7 @@ def client_context(options: TlsOptions, stores: LoadedStores | None = None) -> S
     context.check_hostname = algorithm == "https"
     context.verify_mode = ssl.CERT_REQUIRED
     context.options |= ssl.OP_NO_COMPRESSION
-    _set_versions_and_suites(context, options)
+    _set_versions_and_suites(context, options, _client_versions(options))
     _load_keys(context, stores.keys)
     _trust(context, stores.trusted, ssl.Purpose.SERVER_AUTH)
     return context
@@ -91,11 +92,10 @@ def client_context(options: TlsOptions, stores: LoadedStores | None = None) -> S
 # -- versions and suites
 
 
-def _set_versions_and_suites(context: SSLContext, options: TlsOptions) -> None:
+def _set_versions_and_suites(context: SSLContext, options: TlsOptions, versions: tuple[str, ...]) -> None:
     import ssl
 
     suites = chosen_suites(options.cipher_suites)
-    versions = _enabled_versions(options)
     if suites.tls_1_2 or suites.tls_1_3:
         by_version = {TLS_1_2: suites.tls_1_2, TLS_1_3: suites.tls_1_3}
         versions = tuple(version for version in versions if by_version[version])
@@ -112,7 +112,8 @@ def _set_versions_and_suites(context: SSLContext, options: TlsOptions) -> None:
         _set_tls_1_3_suites(context, suites.tls_1_3)
 
 
-def _enabled_versions(options: TlsOptions) -> tuple[str, ...]:
+def _versions(options: TlsOptions) -> tuple[str, ...]:
+    """Returns the enabled versions, the oldest first."""
     if options.protocol not in _PROTOCOLS:
         raise ConfigError(
             f"Invalid value {options.protocol!r} for configuration ssl.protocol: must be one of {', '.join(_PROTOCOLS)}"
@@ -124,10 +125,16 @@ def _enabled_versions(options: TlsOptions) -> tuple[str, ...]:
             f"must be a list of {', '.join(_VERSIONS)}"
         )
     wanted = options.enabled_protocols or _VERSIONS
-    enabled = tuple(version for version in _PROTOCOLS[options.protocol] if version in wanted)
+    return tuple(version for version in _VERSIONS if version in wanted)
+
+
+def _client_versions(options: TlsOptions) -> tuple[str, ...]:
+    """Returns the enabled versions of a client: ssl.protocol is the newest of them. In Java it limits no server."""
+    enabled = tuple(version for version in _versions(options) if version in _PROTOCOLS[options.protocol])
     if not enabled:
         raise ConfigError(
-            f"ssl.protocol ({options.protocol}) allows no version in ssl.enabled.protocols ({', '.join(wanted)})"
+            f"ssl.protocol ({options.protocol}) allows no version in ssl.enabled.protocols "
+            f"({', '.join(options.enabled_protocols)})"
         )
     return enabled
 
