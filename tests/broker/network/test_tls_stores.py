@@ -8,6 +8,7 @@ import trustme
 from broker_harness import BROKER, Client
 from tls_harness import AUTHORITY, TlsRawClient, client_context, pem_of, tls_config
 
+from certificates import certificate
 from headrace import Broker
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.start_error import StartError
@@ -143,6 +144,7 @@ def test_keys_in_the_settings_replace_others_and_are_stored_encrypted(tmp_path):
         (f"{PREFIX}ssl.client.auth", "required", "restart the broker: listener.name.external.ssl.client.auth"),
         (f"{PREFIX}ssl.cipher.suites", "TLS_AES_128_GCM_SHA256", "restart the broker"),
         ("ssl.client.auth", "required", "restart the broker: ssl.client.auth"),
+        (f"{PREFIX}plain.sasl.jaas.config", "canary", "restart the broker"),
         ("ssl.principal.mapping.rules", "DEFAULT", "Cannot update these configs dynamically"),
         ("password.encoder.secret", "canary", "Cannot update these configs dynamically"),
     ],
@@ -269,6 +271,17 @@ def test_a_process_ends_with_one_line(tmp_path):
         "No such file or directory"
     ]
     assert "canary" not in str(failure.value)
+
+
+def test_an_expired_certificate_is_used_for_clients_with_a_warning(tmp_path, caplog):
+    expired = certificate(expired=True)
+    with two_listeners(tmp_path):
+        pass
+    assert "expired" not in caplog.text
+    stores = {f"{PREFIX}{name}": value for name, value in expired.write(tmp_path, "expired").items()}
+    with two_listeners(tmp_path, **stores):
+        pass
+    assert "of listener EXTERNAL has expired" in caplog.text
 
 
 def test_settings_that_somebody_stored_without_a_prefix_are_not_in_force(caplog):

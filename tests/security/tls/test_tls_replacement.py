@@ -86,6 +86,13 @@ def test_an_expired_certificate_is_not_trusted():
         check_mutual_trust(stores(days=-1), stores(days=-1))
 
 
+def test_expired_certificates_are_named():
+    loaded, now = stores("carol"), datetime.now(UTC)
+    assert loaded.expired(now) == []
+    assert loaded.expired(now + timedelta(days=2)) == ["CN=carol"]
+    assert loaded.expired(now - timedelta(days=4)) == ["CN=carol"]
+
+
 class TestFiles:
     @pytest.fixture
     def options(self, tmp_path):

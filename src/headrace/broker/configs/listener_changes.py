@@ -2,8 +2,8 @@
 
 Key and trust stores may change, for one listener at a time: only with the listener's prefix, and only on one broker.
 So may the limits and threads of a listener. Everything else of an existing listener is fixed until the broker starts
-again. Kafka accepts changes of the other ``ssl.*`` settings without a prefix, and uses them for listeners that are
-added later. Headrace adds no listeners at run time, so it refuses such a change.
+again. Kafka stores some changes of the other settings, and uses them for listeners that are added later, or after the
+next start. Headrace refuses such a change: a client would believe that it is in force.
 """
 
 from __future__ import annotations

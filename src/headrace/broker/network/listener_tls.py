@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from errno import EACCES
+from logging import getLogger
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from headrace.broker.configs.listener_config import ListenerConfig
     from headrace.broker.configs.listeners import SecurityProtocol
     from headrace.broker.network.processor import Processor
+
+logger = getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class ListenerTls:
         context = server_context(options, stores)
         if name == config.listeners.inter_broker:
             check_mutual_trust(stores, stores)
+        _warn_of_expired(name, stores)
         return cls(name, protocol, stores, context, MappingRules(settings.str("ssl.principal.mapping.rules")))
 
     def new_stores(self, config: BrokerConfig) -> LoadedStores | None:
@@ -86,6 +91,7 @@ class ListenerTls:
         if stores is None:
             return False
         self.context, self.stores = server_context(stores.options, stores), stores
+        _warn_of_expired(self.name, stores)
         return True
 
     def channel(self, sock: socket.socket, processor: Processor) -> TlsChannel:
@@ -110,3 +116,9 @@ def listener_options(protocol: SecurityProtocol, settings: ListenerConfig) -> Tl
     if protocol.has_sasl and settings.name_of("ssl.client.auth") == "ssl.client.auth":
         return replace(options, client_auth="none")
     return options
+
+
+def _warn_of_expired(name: str, stores: LoadedStores) -> None:
+    """Kafka, too, uses such a certificate on a listener for clients. They refuse it, if they check it."""
+    for subject in stores.expired(datetime.now(UTC)):
+        logger.warning("the certificate %s of listener %s has expired, or is not valid yet", subject, name)

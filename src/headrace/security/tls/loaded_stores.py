@@ -10,9 +10,12 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.security.tls.names import certificate_subject
 from headrace.security.tls.stores import KeyEntry, load_key_store, load_trust_store
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from headrace.security.tls.options import TlsOptions
 
 #: Inode, size and time of modification of a file; None if there is no such file.
@@ -41,6 +44,17 @@ class LoadedStores:
     def is_current(self, options: TlsOptions) -> bool:
         """Whether the settings are the same, and no file has changed."""
         return options == self.options and _stamps(options) == self.stamps
+
+    def expired(self, now: datetime) -> list[str]:
+        """Returns the subjects of own certificates that are not valid now."""
+        return [certificate_subject(entry.chain[0]) for entry in self.keys if not _is_valid(entry.chain[0], now)]
+
+
+def _is_valid(certificate: bytes, now: datetime) -> bool:
+    from cryptography.x509 import load_der_x509_certificate
+
+    read = load_der_x509_certificate(certificate)
+    return read.not_valid_before_utc <= now <= read.not_valid_after_utc
 
 
 def _stamps(options: TlsOptions) -> tuple[Stamp, ...]:
