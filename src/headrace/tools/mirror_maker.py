@@ -51,9 +51,11 @@ headrace mirror-maker --source kafka1:9092 --target 127.0.0.1:9092 --include '.*
 headrace mirror-maker --source kafka1:9092 --target 127.0.0.1:9092 --include '.*' --topic-prefix berlin.
 headrace mirror-maker --source kafka1:9092 --target 127.0.0.1:9092 --rename orders=orders-old --sync-group-offsets '.*'
 headrace mirror-maker --consumer.config source.properties --producer.config target.properties --whitelist 'orders.*'
+headrace mirror-maker --source kafka1:9094 --target 127.0.0.1:9092 --include '.*' --command-config both.properties
 """
 #: Names of classes in Java's properties. They are ignored, because the mirror copies bytes unchanged.
 _CLASSES = ("key.deserializer", "value.deserializer", "key.serializer", "value.serializer", "partitioner.class")
+_SIDES = ("source.", "target.")
 _CONSUMER = {
     "isolation.level": "read_committed",
     "auto.offset.reset": "none",
@@ -82,6 +84,13 @@ def parser() -> ArgumentParser:
     add = parser.add_argument
     add("--source", metavar="HOST:PORT,...", help="brokers of the cluster to copy from")
     add("--target", metavar="HOST:PORT,...", help="brokers of the cluster to copy to")
+    add(
+        "--command-config",
+        metavar="FILE",
+        type=Path,
+        help="properties for both clusters; a name that begins with source. or target. is for one of them, such as "
+        "source.security.protocol",
+    )
     add("--consumer.config", dest="consumer_config", metavar="FILE", type=Path, help="properties for the source")
     add("--producer.config", dest="producer_config", metavar="FILE", type=Path, help="properties for the target")
     add(
@@ -190,7 +199,9 @@ def _mirror_options(options: Namespace) -> MirrorOptions:
     from headrace.client.config import AdminConfig, ConsumerConfig, ProducerConfig
     from headrace.client.mirror.options import MirrorOptions
 
-    source, target = _properties(options.consumer_config), _properties(options.producer_config)
+    shared = _properties(options.command_config)
+    source = _of_side(shared, "source.") | _properties(options.consumer_config)
+    target = _of_side(shared, "target.") | _properties(options.producer_config)
     options.source = options.source or source.get("bootstrap.servers")
     options.target = options.target or target.get("bootstrap.servers")
     if not options.source or not options.target:
@@ -225,8 +236,18 @@ def _mirror_options(options: Namespace) -> MirrorOptions:
 
 
 def _properties(path: Path | None) -> dict[str, str]:
-    found = {} if path is None else read_properties(path)
+    return {} if path is None else _of_clients(read_properties(path))
+
+
+def _of_clients(found: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in _CLASSES and name != "transactional.id"}
+
+
+def _of_side(shared: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The properties of a side: those without a prefix, overridden by those with its prefix."""
+    both = {name: value for name, value in shared.items() if not name.startswith(_SIDES)}
+    own = {name.removeprefix(prefix): value for name, value in shared.items() if name.startswith(prefix)}
+    return _of_clients(both | own)
 
 
 def _config(

@@ -174,8 +174,8 @@ def client_options(
     ``bootstrap.servers`` of the file or of ``more`` applies if ``--bootstrap-server`` is not given. So this function
     adds the default address, not argparse: argparse could not tell a default from the same value on the command line.
 
-    Several tools may share one file. Names that this client does not have are ignored, except names that ask for
-    security, which are refused.
+    Several tools may share one file. Names that this client does not have are ignored, except names about
+    security: those are refused.
 
     :param file: the file to read instead of ``--command-config``.
     """
@@ -195,8 +195,10 @@ def client_options(
             found.setdefault(name, timeout_ms)
     if timeout_ms < 30_000:
         found.setdefault("request.timeout.ms", timeout_ms)
+    from headrace.client.security.setup import security_of
+
     try:
-        kind.load(found)
+        security_of(kind.load(found))  # reads the key and trust stores, so that a mistake there is wrong use
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
     return found
