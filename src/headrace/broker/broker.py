@@ -170,14 +170,22 @@ class Broker:
         """Opens a session with the cluster's ZooKeeper. The simulated cluster replaces this method.
 
         :raises CoordinationError: if ZooKeeper does not answer.
+        :raises StartError: if the settings of the connection cannot be used.
         """
+        from headrace.coordination.client.client_security import SETTINGS, ClientSecurity
         from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
+
+        try:
+            security = ClientSecurity.from_settings({name: self.config[name] for name in SETTINGS})
+        except ConfigError as error:
+            raise StartError(str(error)) from None
 
         session_timeout_ms = self.config.int("zookeeper.session.timeout.ms")
         return await ZookeeperCoordination.connect(
             self.config.str("zookeeper.connect"),
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=self.config.optional_int("zookeeper.connection.timeout.ms") or session_timeout_ms,
+            security=security,
         )
 
     # -- network

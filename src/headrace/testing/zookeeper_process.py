@@ -19,7 +19,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -39,12 +39,21 @@ class ZookeeperProcess:
     """One server: alone, or a member of an ensemble."""
 
     def __init__(
-        self, folder: Path, *, tick_time_ms: int = 1_000, number: int | None = None, peers: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        tick_time_ms: int = 1_000,
+        number: int | None = None,
+        peers: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         """Starts the server, and returns when it serves. Session timeouts are between 2 and 20 ticks.
 
         :param number: the server's number among ``peers`` (from 1), if it is a member of an ensemble. A member serves
             only together with others, so this does not wait for it.
+        :param settings: further lines of zoo.cfg.
+        :param java_options: further options of the Java process, such as properties.
         :raises ZookeeperMissing: if there is no Java or no jar, or if the server does not start.
         """
         self._java = shutil.which("java")
@@ -52,6 +61,7 @@ class ZookeeperProcess:
             raise ZookeeperMissing("there is no java on the path; install a Java runtime, 17 or newer")
         self._jars = _jars()
         self._folder = folder
+        self._java_options = java_options
         self._is_alone = number is None
         (folder / "data").mkdir(parents=True, exist_ok=True)
         if number is not None:
@@ -63,6 +73,7 @@ class ZookeeperProcess:
             f"tickTime={tick_time_ms}\ndataDir={folder / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
             "admin.enableServer=false\nmaxClientCnxns=0\nforceSync=no\ninitLimit=20\nsyncLimit=10\n"
             + "".join(f"server.{index}={peer}\n" for index, peer in enumerate(peers, 1))
+            + "".join(f"{name}={value}\n" for name, value in (settings or {}).items())
         )
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -70,6 +81,7 @@ class ZookeeperProcess:
     def start(self) -> None:
         assert self._java is not None
         options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{self._jars}/*"]
+        options += self._java_options
         main_class = _ALONE if self._is_alone else _IN_ENSEMBLE
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(

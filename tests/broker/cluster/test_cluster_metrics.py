@@ -13,7 +13,7 @@ from headrace.broker.metrics.values import View
 from headrace.controller.decisions.broker_requests import LeaderAndIsr, LeaderAndIsrPartition
 from headrace.controller.decisions.leader_elections import Leadership
 from headrace.controller.decisions.reassignments import Assignment
-from headrace.coordination.client.zookeeper_client import RequestTimes
+from headrace.coordination.client.calls import RequestTimes
 from headrace.coordination.interface import SessionState
 
 PARTITION = "kafka_cluster_partition_"

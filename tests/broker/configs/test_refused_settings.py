@@ -39,11 +39,12 @@ REFUSED = [
     "ssl.trustmanager.algorithm=Custom",
     "ssl.keymanager.algorithm=Custom",
     "ssl.keystore.locaton=/a/typing/error",
-    "sasl.oauthbearer.token.endpoint.url=https://example.org",
-    "sasl.login.callback.handler.class=com.example.Handler",
+    "sasl.oauthbearer.jwks.endpoint.url=https://example.org",
+    "sasl.server.callback.handler.class=com.example.Handler",
     "sasl.kerberos.service.name=kafka",
-    "listener.name.internal.plain.sasl.client.callback.handler.class=com.example.Handler",
+    "listener.name.internal.plain.sasl.server.callback.handler.class=com.example.Handler",
     "listener.name.internal.principal.builder.class=com.example.Builder",
+    "listener.name.internal.max.connections=10",
     "listener.name.internal.max.connection.creation.rate=10",
     "create.topic.policy.class.name=com.example.Policy",
     "alter.config.policy.class.name=com.example.Policy",
@@ -53,11 +54,9 @@ REFUSED = [
     "quota.window.num=3",
     "controller.quota.window.size.seconds=5",
     "max.connection.creation.rate=100",
-    "zookeeper.set.acl=true",
-    "zookeeper.ssl.client.enable=true",
-    "zookeeper.ssl.truststore.location=/etc/kafka/zk.jks",
     "zookeeper.ssl.crl.enable=true",
-    "zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty",
+    "zookeeper.ssl.ocsp.enable=true",
+    "zookeeper.sasl.client=true",
 ]
 #: What says in so many words that there shall be no security, or says nothing.
 ACCEPTED = [
@@ -82,14 +81,13 @@ ACCEPTED = [
     "quota.window.num=11",
     "max.connection.creation.rate=2147483647",
     "max.connections=100",
-    "listener.name.internal.max.connections=10",
     "max.connections.per.ip=10",
     "replication.quota.window.num=5",
     f"delegation.token.secret.key={SECRET}",
     f"delegation.token.master.key={SECRET}",
     "delegation.token.expiry.time.ms=1000",
-    "zookeeper.set.acl=false",
-    "zookeeper.ssl.client.enable=false",
+    "zookeeper.ssl.crl.enable=false",
+    "zookeeper.sasl.client=false",
     "early.start.listeners=CONTROLLER",
     "control.plane.listener.name=PLAINTEXT",
 ]
@@ -161,6 +159,8 @@ def test_what_sounds_like_safety_is_refused_or_known_to_be_in_force():
         name for name in ALL_OF_KAFKA if any(word in name.split(".") for word in words) and refused_row(name) is None
     }
     assert not_refused - set(SETTING_NAMES) == {
+        *(name for name in BROKER_KEYS if name.startswith("zookeeper.ssl.") and refused_row(name) is None),
+        "zookeeper.set.acl",
         "alter.log.dirs.replication.quota.window.num",
         "alter.log.dirs.replication.quota.window.size.seconds",
         "delegation.token.expiry.check.interval.ms",
@@ -187,26 +187,8 @@ def test_what_sounds_like_safety_is_refused_or_known_to_be_in_force():
         "replication.quota.window.size.seconds",
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.login.retry.backoff.max.ms",
-        "sasl.login.retry.backoff.ms",
         "sasl.mechanism.controller.protocol",
         "sasl.mechanism.inter.broker.protocol",
-        "sasl.oauthbearer.clock.skew.seconds",
-        "sasl.oauthbearer.expected.audience",
-        "sasl.oauthbearer.expected.issuer",
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        "sasl.oauthbearer.jwks.endpoint.url",
-        "sasl.oauthbearer.scope.claim.name",
-        "sasl.oauthbearer.sub.claim.name",
-        "sasl.server.callback.handler.class",
         "sasl.server.max.receive.size",
         "security.inter.broker.protocol",
         "ssl.allow.dn.changes",
@@ -237,8 +219,8 @@ def test_start_ends_with_one_line(tmp_path, capsys, more, is_file):
 
 
 def test_a_process_ends_too(tmp_path):
-    with pytest.raises(StartFailed, match=r"^headrace: Cannot accept zookeeper.set.acl: .*\n$"):
-        BrokerProcess(tmp_path, "--zookeeper", "127.0.0.1:1", "-o", "zookeeper.set.acl=true")
+    with pytest.raises(StartFailed, match=r"^headrace: Cannot accept zookeeper.ssl.crl.enable: .*\n$"):
+        BrokerProcess(tmp_path, "--zookeeper", "127.0.0.1:1", "-o", "zookeeper.ssl.crl.enable=true")
 
 
 def test_an_embedded_broker_raises_and_leaves_nothing(tmp_path, monkeypatch):
@@ -289,7 +271,7 @@ def test_what_is_stored_already_is_not_in_force_but_shown_and_can_be_removed(con
     stored = {
         "listeners": "SASL_SSL://127.0.0.1:1",
         "listener.name.x.max.connection.creation.rate": "5",
-        "sasl.oauthbearer.client.anything": SECRET,
+        "sasl.oauthbearer.anything": SECRET,
         "max.connections": "7",
     }
     config.apply_dynamic(stored, {"max.connection.creation.rate": "9"})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.broker.replicas.fetchers import Fetchers
     from headrace.controller.controller_metrics import ControllerMetrics
     from headrace.controller.event_queue import EventTime
-    from headrace.coordination.client.zookeeper_client import RequestTimes
+    from headrace.coordination.client.calls import RequestTimes
     from headrace.replication.partition import Partition
 
 

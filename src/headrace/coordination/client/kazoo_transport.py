@@ -7,6 +7,9 @@ does this in one thread. All results (answers, events, states of the session) ar
 worker threads are not used: they are two queues, so an answer could arrive before an earlier event.
 ``KazooClient._call``, which is not public, accepts any object with ``set`` and ``set_exception`` as the receiver of an
 answer.
+
+With TLS the handshake is ours too, because kazoo knows only PEM files. kazoo sends the login on every new connection
+before any other request, and does not log it above DEBUG; its logger is set to ERROR.
 """
 
 from __future__ import annotations
@@ -15,41 +18,21 @@ import select
 import socket
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from logging import ERROR, NOTSET, getLogger
 from math import ceil
-from typing import Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
-from kazoo import exceptions as theirs  # type: ignore[import-untyped]
 from kazoo.client import KazooClient  # type: ignore[import-untyped]
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]
-from kazoo.protocol import serialization as wire  # type: ignore[import-untyped]
-from kazoo.protocol.states import KazooState  # type: ignore[import-untyped]
+from kazoo.protocol.states import KazooState, KeeperState  # type: ignore[import-untyped]
 from kazoo.retry import KazooRetry  # type: ignore[import-untyped]
-from kazoo.security import OPEN_ACL_UNSAFE  # type: ignore[import-untyped]
 
-from headrace.coordination.interface import (
-    BadArgumentsError,
-    BadVersionError,
-    Check,
-    ConnectionLostError,
-    CoordinationError,
-    Create,
-    Delete,
-    EventType,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    Operation,
-    Result,
-    SessionExpiredError,
-    SessionState,
-    SetData,
-    Stat,
-    WatchEvent,
-    copy_data,
-)
+from headrace.coordination.client.client_security import SASL, ClientSecurity
+from headrace.coordination.client.kazoo_requests import Request, error_of
+from headrace.coordination.interface import CoordinationError, EventType, SessionState, WatchEvent
+
+if TYPE_CHECKING:
+    from ssl import SSLContext, SSLSocket
 
 logger = getLogger(__name__)
 #: kazoo logs every attempt to connect. The owner of the session logs the states of the session instead.
@@ -58,21 +41,9 @@ if _kazoo_logger.level == NOTSET:
     _kazoo_logger.setLevel(ERROR)
 
 T = TypeVar("T")
-_EPHEMERAL, _SEQUENCE = 1, 2
 _READ_BYTES = 64 * 1024
 _RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.05, 1.0
 
-_ERRORS: dict[type[Exception], type[CoordinationError]] = {
-    theirs.NoNodeError: NoNodeError,
-    theirs.NodeExistsError: NodeExistsError,
-    theirs.BadVersionError: BadVersionError,
-    theirs.NotEmptyError: NotEmptyError,
-    theirs.NoChildrenForEphemeralsError: NoChildrenForEphemeralsError,
-    theirs.BadArgumentsError: BadArgumentsError,
-    theirs.SessionExpiredError: SessionExpiredError,
-    theirs.ConnectionClosedError: SessionExpiredError,
-    theirs.ConnectionLoss: ConnectionLostError,
-}
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,
@@ -84,111 +55,6 @@ _EVENTS = {
     "CHANGED": EventType.CHANGED,
     "CHILD": EventType.CHILD,
 }
-#: In the answer to a failed multi: another operation failed.
-_NOT_THE_CAUSE = (theirs.RolledBackError, theirs.RuntimeInconsistency)
-
-
-@dataclass(frozen=True, slots=True)
-class Request(Generic[T]):
-    """A message of kazoo, and the function that decodes its answer."""
-
-    message: object
-    decode: Callable[[object], T]
-    #: The path, or the name of the operation, for errors.
-    subject: str
-
-
-def create(operation: Create) -> Request[str]:
-    return Request(_message(operation), lambda path: cast(str, path), operation.path)
-
-
-def get(path: str, *, watch: bool) -> Request[tuple[bytes, Stat]]:
-    return Request(wire.GetData(path, _marker(watch)), _data_and_stat, path)
-
-
-def set_data(operation: SetData) -> Request[Stat]:
-    return Request(_message(operation), _stat, operation.path)
-
-
-def delete(operation: Delete) -> Request[None]:
-    return Request(_message(operation), lambda _: None, operation.path)
-
-
-def exists(path: str, *, watch: bool) -> Request[Stat | None]:
-    return Request(wire.Exists(path, _marker(watch)), lambda stat: None if stat is None else _stat(stat), path)
-
-
-def children(path: str, *, watch: bool) -> Request[tuple[list[str], Stat]]:
-    return Request(wire.GetChildren2(path, _marker(watch)), _names_and_stat, path)
-
-
-def multi(operations: Sequence[Operation]) -> Request[list[Result]]:
-    """If the multi failed, ``decode`` raises the error of the operation that failed."""
-
-    def decode(answer: object) -> list[Result]:
-        return _results(operations, cast(list[object], answer))
-
-    return Request(wire.Transaction([_message(operation) for operation in operations]), decode, "multi")
-
-
-def _message(operation: Operation) -> object:
-    match operation:
-        case Create(path, data, ephemeral, sequence):
-            flags = _EPHEMERAL * ephemeral | _SEQUENCE * sequence
-            return wire.Create(path, copy_data(data), OPEN_ACL_UNSAFE, flags)
-        case Delete(path, version):
-            return wire.Delete(path, version)
-        case SetData(path, data, version):
-            return wire.SetData(path, copy_data(data), version)
-        case Check(path, version):
-            return wire.CheckVersion(path, version)
-
-
-def _stat(answer: object) -> Stat:
-    return Stat(*cast(tuple[int, ...], answer))
-
-
-def _data_and_stat(answer: object) -> tuple[bytes, Stat]:
-    data, stat = cast(tuple[bytes | None, object], answer)
-    return data or b"", _stat(stat)
-
-
-def _names_and_stat(answer: object) -> tuple[list[str], Stat]:
-    names, stat = cast(tuple[list[str], object], answer)
-    return sorted(names), _stat(stat)
-
-
-def _results(operations: Sequence[Operation], answers: list[object]) -> list[Result]:
-    results: list[Result] = []
-    for index, (operation, answer) in enumerate(zip(operations, answers, strict=True)):
-        if isinstance(answer, _NOT_THE_CAUSE):
-            continue
-        if isinstance(answer, Exception):
-            error = error_of(answer, operation.path)
-            error.operation_index = index
-            raise error
-        match operation:
-            case Create():
-                results.append(cast(str, answer))
-            case SetData():
-                results.append(_stat(answer))
-            case _:
-                results.append(None)
-    return results
-
-
-def error_of(error: Exception, subject: str) -> CoordinationError:
-    kind = _ERRORS.get(type(error))
-    return CoordinationError(f"{subject}: {error!r}") if kind is None else kind(subject)
-
-
-def _ignore(_: object) -> None:
-    pass
-
-
-def _marker(watch: bool) -> Callable[[object], None] | None:
-    """kazoo's object for a watch. The handler does not call it, but passes the event to the transport."""
-    return _ignore if watch else None
 
 
 class _Answer(Generic[T]):
@@ -226,19 +92,21 @@ class _Waitable(Protocol):
 class _BufferedSocket:
     """Reads many answers with one system call. kazoo itself would make two calls per answer."""
 
-    def __init__(self, plain: socket.socket) -> None:
-        self._plain = plain
+    def __init__(self, inner: socket.socket | SSLSocket) -> None:
+        self._inner = inner
         self._buffer = b""
-        self.fileno, self.setblocking, self.close = plain.fileno, plain.setblocking, plain.close
-        self.send, self.getpeername = plain.send, plain.getpeername
+        self.fileno, self.setblocking, self.close = inner.fileno, inner.setblocking, inner.close
+        self.send, self.getpeername = inner.send, inner.getpeername
+        #: The bytes that TLS has decrypted; the socket itself does not become readable for them.
+        self._decrypted: Callable[[], int] = getattr(inner, "pending", lambda: 0)
 
     def pending(self) -> int:
         """The bytes that are already read. kazoo calls this method on TLS sockets, too."""
-        return len(self._buffer)
+        return len(self._buffer) or self._decrypted()
 
     def recv(self, max_bytes: int) -> bytes:
         if not self._buffer:
-            self._buffer = self._plain.recv(_READ_BYTES)
+            self._buffer = self._inner.recv(_READ_BYTES)
         taken, self._buffer = self._buffer[:max_bytes], self._buffer[max_bytes:]
         return taken
 
@@ -251,34 +119,39 @@ def _guarded(connection_loop: Callable[[], object]) -> None:
         logger.exception("the connection to ZooKeeper failed; a new session is started")
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Replaces kazoo's worker threads: events go to the event loop at once.
+def _with_tls(plain: socket.socket, context: SSLContext, host: str) -> SSLSocket:
+    """Makes the handshake, within the timeout of the socket."""
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise
 
-    Also does less work per request: kazoo creates and closes an epoll object for each wait.
+
+class BufferedHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler with our sockets: with our TLS, and with fewer system calls.
+
+    kazoo itself creates and closes an epoll object for each wait.
     """
 
-    def __init__(self, on_event: Callable[[object], None], connect_timeout_s: float) -> None:
+    def __init__(self, connect_timeout_s: float, tls: SSLContext | None) -> None:
         super().__init__()
-        self._on_event = on_event
         self._connect_timeout_s = connect_timeout_s
-
-    def start(self) -> None:
-        self._running = True
-
-    def stop(self) -> None:
-        self._running = False
-
-    def spawn(self, func: Callable[[], object], *_: object, **__: object) -> object:
-        return super().spawn(_guarded, func)
-
-    def dispatch_callback(self, callback: object) -> None:
-        (event,) = callback.args  # type: ignore[attr-defined]
-        self._on_event(event)
+        self._tls = tls
+        #: Why the last connection could not be opened; None after a successful one.
+        self.last_error: OSError | None = None
 
     def create_connection(self, *args: object, **kwargs: object) -> object:
         # By default, kazoo waits for one silent server as long as the session timeout, so the session would expire.
         kwargs["timeout"] = self._connect_timeout_s
-        return _BufferedSocket(super().create_connection(*args, **kwargs))
+        try:
+            plain: socket.socket = super().create_connection(*args, **kwargs)
+            opened = plain if self._tls is None else _with_tls(plain, self._tls, str(kwargs["hostname"]))
+        except OSError as error:
+            self.last_error = error
+            raise
+        self.last_error = None
+        return _BufferedSocket(opened)
 
     def select(
         self, readers: Sequence[_Waitable], writers: Sequence[_Waitable], _: object, timeout: float | None = None
@@ -296,6 +169,37 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return readable, [one for one in writers if one.fileno() in found], []
 
 
+class _Handler(BufferedHandler, SequentialThreadingHandler):  # type: ignore[misc]  # kazoo calls its methods
+    """Replaces kazoo's worker threads: events go to the event loop at once."""
+
+    def __init__(self, on_event: Callable[[object], None], connect_timeout_s: float, tls: SSLContext | None) -> None:
+        super().__init__(connect_timeout_s, tls)
+        self._on_event = on_event
+
+    def start(self) -> None:
+        self._running = True
+
+    def stop(self) -> None:
+        self._running = False
+
+    def spawn(self, func: Callable[[], object], *_: object, **__: object) -> object:
+        return super().spawn(_guarded, func)
+
+    def dispatch_callback(self, callback: object) -> None:
+        (event,) = callback.args  # type: ignore[attr-defined]
+        self._on_event(event)
+
+
+def login_options(security: ClientSecurity) -> dict[str, object]:
+    """The arguments of a KazooClient that make it log in at each new connection."""
+    if security.login is None:
+        return {}
+    if security.scheme != SASL:
+        return {"auth_data": [(security.scheme, security.login)]}
+    user, _, password = security.login.partition(":")
+    return {"sasl_options": {"mechanism": "DIGEST-MD5", "username": user, "password": password}}
+
+
 class KazooTransport:
     def __init__(
         self,
@@ -305,24 +209,38 @@ class KazooTransport:
         *,
         on_state: Callable[[SessionState, int], None],
         on_event: Callable[[WatchEvent], None],
+        on_login_failed: Callable[[], None],
+        security: ClientSecurity,
     ) -> None:
         """
         :param on_state: called on the event loop with a state and the id of its session.
         :param on_event: called on the event loop.
+        :param on_login_failed: called on the event loop. The transport continues to try.
         """
         self._loop = loop
         self._on_state = on_state
         self._on_event = on_event
+        self._on_login_failed = on_login_failed
         self._is_started = False
         timeout_s = session_timeout_ms / 1000
-        handler = _Handler(self._pass_event, timeout_s / (2 * (hosts.count(",") + 1)))
+        self._handler = handler = _Handler(self._pass_event, timeout_s / (2 * (hosts.count(",") + 1)), security.tls)
         retry = KazooRetry(
             max_tries=-1, delay=_RETRY_DELAY_S, max_delay=_MAX_RETRY_DELAY_S, sleep_func=handler.sleep_func
         )
         self._client = KazooClient(
-            hosts, timeout=timeout_s, handler=handler, connection_retry=retry, logger=_kazoo_logger
+            hosts,
+            timeout=timeout_s,
+            handler=handler,
+            connection_retry=retry,
+            logger=_kazoo_logger,
+            **login_options(security),
         )
         self._client.add_listener(self._pass_state)
+
+    @property
+    def last_error(self) -> OSError | None:
+        """Why the last connection could not be opened, as far as it is known."""
+        return self._handler.last_error
 
     def start(self) -> None:
         """Starts to connect, and repeats until it is stopped. Does not wait."""
@@ -343,8 +261,14 @@ class KazooTransport:
 
     def _pass_state(self, state: str) -> None:
         session_id = cast(int, self._client._session_id or 0)
+        is_login_failed = self._client.client_state == KeeperState.AUTH_FAILED
+        if is_login_failed:
+            self._loop.call_soon_threadsafe(self._on_login_failed)
         self._loop.call_soon_threadsafe(self._on_state, _STATES[state], session_id)
-        if self._client._connection.connection_stopped.is_set():
+        if is_login_failed:
+            # kazoo's thread ends after this, and reports nothing more.
+            self._loop.call_soon_threadsafe(self._loop.call_later, _MAX_RETRY_DELAY_S, self._start_again)
+        elif self._client._connection.connection_stopped.is_set():
             self._loop.call_soon_threadsafe(self._start_again)
 
     def _start_again(self) -> None:

@@ -8,7 +8,8 @@ progress raises :class:`ConnectionLostError`, because it may have happened or no
 the session continues on a new connection, the client first reads which events its watches have missed. When the session
 has expired, all waiting calls raise :class:`SessionExpiredError`, and later calls wait for the next session.
 
-A chroot is put in front of every path. The client creates the chroot if it does not exist.
+A chroot is put in front of every path. The client creates the chroot if it does not exist. With
+``ClientSecurity.sets_acls`` every new znode, the chroot too, gets the access control list that Kafka gives to its path.
 
 The transport is kazoo (``kazoo_transport.py``). It is imported only when it is needed, because a single broker does not
 need it.
@@ -17,20 +18,23 @@ need it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from logging import getLogger
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.coordination.client.calls import Call, RequestTimes
 from headrace.coordination.client.chroot import Chroot, parse_connect
+from headrace.coordination.client.client_security import ClientSecurity
 from headrace.coordination.client.watch_registry import WatchKind, WatchRegistry
 from headrace.coordination.interface import (
     ANY_VERSION,
+    AuthFailedError,
     ConnectionLostError,
     CoordinationError,
     Create,
     Delete,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     Operation,
@@ -43,50 +47,50 @@ from headrace.coordination.interface import (
     Watcher,
     WatchEvent,
 )
+from headrace.coordination.kafka_acls import kafka_acl
 from headrace.coordination.tree.znode import ROOT, parent_of
 
 if TYPE_CHECKING:
-    from headrace.coordination.client.kazoo_transport import Request
+    from headrace.coordination.client.kazoo_requests import Request
 
 logger = getLogger(__name__)
 
 T = TypeVar("T")
 DEFAULT_SESSION_TIMEOUT_MS = DEFAULT_CONNECTION_TIMEOUT_MS = 18_000
 _CREATE_ATTEMPTS = 10
-#: How many times are kept, for quantiles.
-_SAMPLE = 256
-
-
-class RequestTimes:
-    """How many requests were answered, and how long the latest ones took."""
-
-    __slots__ = ("count", "recent_ns")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.recent_ns: deque[int] = deque(maxlen=_SAMPLE)
-
-    def add(self, took_ns: int) -> None:
-        self.count += 1
-        self.recent_ns.append(took_ns)
 
 
 class ZookeeperCoordination:
     """Implements ``interface.Coordination``. Belongs to the event loop that runs when the client is created."""
 
-    def __init__(self, connect: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        security: ClientSecurity | None = None,
+    ) -> None:
         """:param connect: ``host:port,host:port/chroot``. The client connects in :meth:`start`."""
+        security = security or ClientSecurity()
         hosts, chroot = parse_connect(connect)
         self._chroot = Chroot(chroot)
-        from headrace.coordination.client import kazoo_transport
+        from headrace.coordination.client import kazoo_requests, kazoo_transport
 
         self.session_id = 0
         self._hosts = hosts
         self._loop = asyncio.get_running_loop()
-        self._requests = kazoo_transport
+        self._requests = kazoo_requests
         self._transport = kazoo_transport.KazooTransport(
-            hosts, session_timeout_ms, self._loop, on_state=self._on_state, on_event=self._on_event
+            hosts,
+            session_timeout_ms,
+            self._loop,
+            on_state=self._on_state,
+            on_event=self._on_event,
+            on_login_failed=self._on_login_failed,
+            security=security,
         )
+        self._sets_acls = security.sets_acls
+        self._has_login = security.login is not None
         self._state = SessionState.SUSPENDED
         self._was_connected = asyncio.Event()
         self._is_closed = False
@@ -94,9 +98,9 @@ class ZookeeperCoordination:
         self._watches = WatchRegistry()
         self._listeners: list[SessionListener] = []
         #: Calls that are sent and not answered.
-        self._in_progress: set[_Call[Any]] = set()
+        self._in_progress: set[Call[Any]] = set()
         #: Calls to send on the next connection.
-        self._waiting: list[_Call[Any]] = []
+        self._waiting: list[Call[Any]] = []
 
     @classmethod
     async def connect(
@@ -105,12 +109,14 @@ class ZookeeperCoordination:
         *,
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
         connection_timeout_ms: int = DEFAULT_CONNECTION_TIMEOUT_MS,
+        security: ClientSecurity | None = None,
     ) -> ZookeeperCoordination:
         """Creates a client and opens its session.
 
         :raises ConnectionLostError: if no server answers in time.
+        :raises AuthFailedError: if the server rejects our login.
         """
-        client = cls(connect, session_timeout_ms=session_timeout_ms)
+        client = cls(connect, session_timeout_ms=session_timeout_ms, security=security)
         try:
             await client.start(connection_timeout_ms)
         except BaseException:
@@ -123,11 +129,22 @@ class ZookeeperCoordination:
         try:
             async with asyncio.timeout(connection_timeout_ms / 1000):
                 await self._was_connected.wait()
+                if self._has_login:
+                    await self._check_login()
                 await self._create_chroot()
         except TimeoutError:
+            error = self._transport.last_error
+            reason = "" if error is None else f"; the last attempt failed: {error.strerror or error}"
             raise ConnectionLostError(
-                f"no ZooKeeper at {self._hosts} answered within {connection_timeout_ms} ms"
+                f"no ZooKeeper at {self._hosts} answered within {connection_timeout_ms} ms{reason}"
             ) from None
+
+    async def _check_login(self) -> None:
+        """Makes a request: kazoo reports the connection before it logs in, so a failed login shows at a request."""
+        try:
+            await self._read(self._requests.exists(ROOT, watch=False))
+        except NoAuthError:
+            logger.debug("our login may not read the root of ZooKeeper")
 
     async def _create_chroot(self) -> None:
         paths: list[str] = []
@@ -138,7 +155,8 @@ class ZookeeperCoordination:
         for path in reversed(paths):
             if await self._read(self._requests.exists(path, watch=False)) is None:
                 try:
-                    await self._change(self._requests.create(Create(path)))
+                    # Below the chroot, the root is a path that everybody may read.
+                    await self._change(self._requests.create(self._protected(Create(path), ROOT)))
                 except NodeExistsError:
                     logger.debug("another client created %s in the meantime", path)
 
@@ -155,7 +173,7 @@ class ZookeeperCoordination:
             return
         self._is_closed = True
         await asyncio.to_thread(self._transport.stop)
-        self._fail_all("the client is closed")
+        self._fail_all(SessionExpiredError("the client is closed"))
 
     def _on_state(self, state: SessionState, session_id: int) -> None:
         if state is SessionState.LOST:
@@ -163,7 +181,7 @@ class ZookeeperCoordination:
                 return
             logger.warning("the ZooKeeper session %#x has expired", self.session_id)
             self._watches.clear()
-            self._fail_all(f"session {self.session_id:#x} has expired")
+            self._fail_all(SessionExpiredError(f"session {self.session_id:#x} has expired"))
         elif state is SessionState.CONNECTED:
             if session_id == self.session_id:
                 self._watch_again()
@@ -175,11 +193,16 @@ class ZookeeperCoordination:
         for listener in list(self._listeners):
             _notify(listener, state)
 
-    def _fail_all(self, reason: str) -> None:
+    def _on_login_failed(self) -> None:
+        reason = f"ZooKeeper at {self._hosts} rejects our login (headrace.zookeeper.login)"
+        logger.error("%s; trying again", reason)
+        self._fail_all(AuthFailedError(reason))
+
+    def _fail_all(self, error: CoordinationError) -> None:
         calls = [*self._in_progress, *self._waiting]
         self._in_progress, self._waiting = set(), []
         for call in calls:
-            call.fail(SessionExpiredError(reason))
+            call.fail(type(error)(*error.args))
 
     # Watches
 
@@ -236,7 +259,14 @@ class ZookeeperCoordination:
         return await self._create_with_parents(operation)
 
     async def _create(self, operation: Create) -> str:
-        return self._chroot.remove_from(await self._change(self._requests.create(self._chroot.create(operation))))
+        rooted = self._protected(self._chroot.create(operation), operation.path)
+        return self._chroot.remove_from(await self._change(self._requests.create(rooted)))
+
+    def _protected(self, rooted: T, path: str) -> T:
+        """Gives a Create the list of its path below the chroot, if this client protects its znodes."""
+        if self._sets_acls and isinstance(rooted, Create):
+            return rooted._replace(acl=kafka_acl(path))
+        return rooted
 
     async def _create_with_parents(self, operation: Create) -> str:
         """Creates everything in one transaction. Repeats it if another client creates or deletes a parent meanwhile."""
@@ -284,7 +314,7 @@ class ZookeeperCoordination:
         rooted: list[Operation] = []
         try:
             for operation in operations:
-                rooted.append(self._chroot.operation(operation))  # noqa: PERF401  the length is the index of the operation that fails
+                rooted.append(self._protected(self._chroot.operation(operation), operation.path))  # noqa: PERF401  the length is the index of the operation that fails
         except CoordinationError as error:
             error.operation_index = len(rooted)
             raise
@@ -294,12 +324,12 @@ class ZookeeperCoordination:
     # The way of a call
 
     async def _read(self, request: Request[T], on_answer: Callable[[T], None] | None = None) -> T:
-        return await self._call(_Call(request, self._loop.create_future(), on_answer, is_read=True))
+        return await self._call(Call(request, self._loop.create_future(), on_answer, is_read=True))
 
     async def _change(self, request: Request[T]) -> T:
-        return await self._call(_Call(request, self._loop.create_future(), None, is_read=False))
+        return await self._call(Call(request, self._loop.create_future(), None, is_read=False))
 
-    async def _call(self, call: _Call[T]) -> T:
+    async def _call(self, call: Call[T]) -> T:
         if self._is_closed:
             raise SessionExpiredError("the client is closed")
         if self._state is SessionState.CONNECTED:
@@ -308,7 +338,7 @@ class ZookeeperCoordination:
             self._waiting.append(call)
         return await call.answer
 
-    def _send(self, call: _Call[T]) -> None:
+    def _send(self, call: Call[T]) -> None:
         self._in_progress.add(call)
         call.sent_ns = perf_counter_ns()
         self._transport.send(call.request, lambda answer: self._answered(call, answer))
@@ -319,7 +349,7 @@ class ZookeeperCoordination:
             if not call.answer.done():
                 self._send(call)
 
-    def _answered(self, call: _Call[T], answer: T | CoordinationError) -> None:
+    def _answered(self, call: Call[T], answer: T | CoordinationError) -> None:
         if call not in self._in_progress:
             return  # its session has expired before
         self._in_progress.remove(call)
@@ -337,31 +367,6 @@ class ZookeeperCoordination:
         if watch is None:
             return None
         return lambda answer: self._watches.add(kind, path, watch, stat_of(answer))
-
-
-class _Call(Generic[T]):
-    __slots__ = ("answer", "is_read", "on_answer", "request", "sent_ns")
-
-    def __init__(
-        self, request: Request[T], answer: asyncio.Future[T], on_answer: Callable[[T], None] | None, *, is_read: bool
-    ) -> None:
-        self.request = request
-        self.answer = answer
-        #: Called with the answer, before anything that was received later is processed.
-        self.on_answer = on_answer
-        self.is_read = is_read
-        self.sent_ns = 0
-
-    def succeed(self, answer: T) -> None:
-        if self.answer.done():
-            return  # the caller has stopped waiting
-        if self.on_answer is not None:
-            self.on_answer(answer)
-        self.answer.set_result(answer)
-
-    def fail(self, error: CoordinationError) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
 
 
 def _notify(listener: Callable[[T], None], event: T) -> None:
