@@ -102,6 +102,14 @@ zk_lines() {
 		get /lines/a
 		ls -R /lines
 		stat /nowhere
+		addauth digest alice:wonderland
+		create /lines/mine-only x auth::cdrwa,world:anyone:r
+		getAcl /lines/mine-only
+		setAcl -v 3 /lines/mine-only world:anyone:cdrwa
+		setAcl -s /lines/mine-only world:anyone:rw
+		getAcl -s /lines/mine-only
+		setAcl /lines/mine-only world:anyone:cdrwa
+		getAcl /nowhere
 		deleteall /lines
 		ls -R /lines
 		sync /

@@ -69,6 +69,7 @@ class Shell:
         self._meant = {
             "127.0.0.1:9092": first, "127.0.0.1:9093": second, "127.0.0.1:9404": metrics, "127.0.0.1:36999": tree,
             "kill -9 4712": f"kill -9 {self.cluster.pid_of(2)}",
+            "headrace-data/zookeeper/brokers.login": str(self.folder / "headrace-data/zookeeper/brokers.login"),
         }  # fmt: skip
 
     def _start_one(self, options: list[str]) -> None:

@@ -93,11 +93,14 @@ def refusal(folder, *arguments, **settings):
 def test_what_is_refused_with_one_line(tmp_path):
     with LocalClusterProcess(tmp_path / "data", brokers=1) as parent:
         connect = parent.log.split("the znode tree is at ")[1].split()[0]
-        (line,) = refusal(tmp_path / "other", "--zookeeper", connect, "--broker-id", "1")
+        login = ("-o", f"headrace.zookeeper.login.file={tmp_path / 'data' / 'zookeeper' / 'brokers.login'}")
+        (line,) = refusal(tmp_path / "other", "--zookeeper", connect)
+        assert line.endswith("ZooKeeper rejects our login (headrace.zookeeper.login)")
+        (line,) = refusal(tmp_path / "other", "--zookeeper", connect, "--broker-id", "1", *login)
         assert line == f"headrace: another broker with the id 1 runs at {parent.address}"
         with BrokerProcess(tmp_path / "alone"):
             pass
-        (line,) = refusal(tmp_path / "alone", "--zookeeper", connect)
+        (line,) = refusal(tmp_path / "alone", "--zookeeper", connect, *login)
         assert "belongs to cluster" in line
         (line,) = refusal(tmp_path / "alone", "--brokers", "2")
         assert line == f"headrace: {tmp_path / 'alone'} is the folder of a single broker; give --brokers another --data"
@@ -110,7 +113,10 @@ def test_what_is_refused_with_one_line(tmp_path):
         lines = refusal(tmp_path / "new", "--brokers", "2", listen=parent.address)
         assert f"headrace: cannot listen on {parent.address}: Address already in use" in lines
     (line,) = refusal(tmp_path / "nobody", "--zookeeper", "127.0.0.1:1", "-o", "zookeeper.connection.timeout.ms=300")
-    assert line == "headrace: no ZooKeeper at 127.0.0.1:1 answered within 300 ms"
+    assert (
+        line
+        == "headrace: no ZooKeeper at 127.0.0.1:1 answered within 300 ms; the last attempt failed: Connection refused"
+    )
 
 
 def test_a_broker_without_an_id_gets_one(tmp_path):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from kazoo.client import KazooClient
 
+from headrace.coordination.tree.caller import digest_of
 from headrace.testing.broker_process import BrokerProcess
 from headrace.tools.shared.commands import Output
 from headrace.tools.zookeeper_shell import command as zookeeper_shell
@@ -176,6 +177,65 @@ def test_wrong_use_is_one_line_and_2(shell, words):
     assert err.startswith("headrace zookeeper-shell: ")
 
 
+def test_access_control_lists(shell, lines):
+    assert shell("getAcl", "/") == (0, "'world,'anyone\n: cdrwa\n", "")
+    code, said, refused = lines(
+        "addauth digest alice:wonderland",
+        "create /secret x auth::cdrwa",
+        "create /shared x auth::cdrwa,world:anyone:r",
+        "create /shared/below",
+        "getAcl -s /secret",
+        "setAcl -v 7 /secret world:anyone:r",
+        "setAcl -s -v 0 /secret auth::rwa",
+    )
+    assert (code, refused) == (1, ["version No is not valid : /secret"])
+    assert said[3:5] == [f"'digest,'{digest_of('alice:wonderland')}", ": cdrwa"]
+    assert "aclVersion = 1" in said
+    assert shell("get", "/secret") == (1, "", "Insufficient permission : /secret\n")
+    assert shell("create", "/shared/b") == (1, "", "Insufficient permission : /shared/b\n")
+    assert shell("getAcl", "/shared") == (0, "'digest,'alice:x\n: cdrwa\n'world,'anyone\n: r\n", "")
+    code, said, _ = lines("addauth digest alice:wonderland", "setAcl -R /shared world:anyone:cdrwa", "getAcl /shared")
+    assert (code, said) == (0, ["'world,'anyone", ": cdrwa"])
+    lines("addauth digest alice:wonderland", "setAcl /secret world:anyone:cdrwa")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("world:anyone", "world:anyone does not have the form scheme:id:perm"),
+        ("world:anyone:rx", "Unknown perm type: x in world:anyone:rx; the permissions are cdrwa"),
+        ("world:anyone:", "Unknown perm type: none in world:anyone:; the permissions are cdrwa"),
+        ("world:anyone:r,", " does not have the form scheme:id:perm"),
+    ],
+)
+def test_a_malformed_list_is_not_sent(shell, text, said):
+    for words in (("create", "/x", "data", text), ("setAcl", "/", text)):
+        code, _, complaint = shell(*words)
+        assert code == 2
+        assert f"{said} (see" in complaint
+    assert shell("setAcl", "/", "world:nobody:r") == (1, "", "Acl is not valid : /\n")
+
+
+def test_lists_for_machines(shell):
+    assert json.loads(shell("--json", "getAcl", "-s", "/")[1])["acl"] == [
+        {"scheme": "world", "id": "anyone", "perms": "cdrwa"}
+    ]
+
+
+def test_an_unknown_scheme_is_refused(lines):
+    code, _, complaints = lines("addauth kerberos me")
+    assert (code, complaints) == (1, ["Authentication failed: kerberos"])
+
+
+def test_files_that_cannot_be_used(shell, tmp_path):
+    (tmp_path / "login").write_text("nobody")
+    (tmp_path / "tls").write_text("zookeeper.ssl.client.enable=true\nzookeeper.ssl.truststore.location=none.pem\n")
+    for option, name in (("--login-file", "login"), ("--login-file", "none"), ("-zk-tls-config-file", "tls")):
+        code, _, complaint = shell(option, str(tmp_path / name), "ls", "/")
+        assert code == 2
+        assert len(complaint.splitlines()) <= 2
+
+
 def test_json(shell):
     assert json.loads(shell("--json", "create", "/a", "x")[1]) == {"path": "/a"}
     assert json.loads(shell("--json", "ls", "/")[1]) == ["a"]
@@ -328,7 +388,10 @@ def test_no_server_is_one_line_in_time(capsys):
         assert zookeeper_shell.main([address, "--timeout", "300", "ls", "/"]) == 1
         assert time.monotonic() - started < 5
     said = capsys.readouterr().err
-    assert said == f"headrace zookeeper-shell: cannot connect to a ZooKeeper at {address} within 300 ms\n"
+    assert (
+        said
+        == f"headrace zookeeper-shell: cannot connect to a ZooKeeper at {address} within 300 ms: Connection refused\n"
+    )
 
 
 def test_a_server_that_does_not_answer_is_one_line_in_time(capsys):

@@ -25,6 +25,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions, make_digest_acl
 
+from headrace.coordination.server.client_connection import CONNECT_WITHIN_MS
 from headrace.coordination.server.jute import Malformed
 from headrace.coordination.server.logins import MAX_CREDENTIAL_BYTES, Logins
 from headrace.coordination.tree.caller import MAX_IDENTITIES, digest_of
@@ -301,7 +302,7 @@ def test_a_sasl_token_has_no_effect(harness, alice):
         client.ask(GetData("/a", None))
 
 
-def test_a_tree_that_requires_a_login_answers_nothing_before(tmp_path):
+def test_a_tree_that_requires_a_login_answers_nothing_before():
     harness = ConnectionHarness(logins=Logins(super_digest=digest_of(ROOT_USER), requires_super=True))
     owner = harness.client(logins=(ROOT_USER,))
     owner.ask(Create("/a", b"", OPEN_ACL_UNSAFE, 0))
@@ -312,7 +313,12 @@ def test_a_tree_that_requires_a_login_answers_nothing_before(tmp_path):
         assert stranger.is_closed
         assert stranger.session_id not in harness.host.tree.sessions
     silent = harness.client()
-    silent.connection.connection_lost()
+    for _ in range(3):
+        harness.passes(CONNECT_WITHIN_MS // 3)
+        silent.ping()
+        owner.ping()
+    harness.passes(CONNECT_WITHIN_MS // 3)
+    assert silent.is_closed
     assert list(harness.host.tree.sessions) == [owner.session_id]
     owner.connection.connection_lost()
     assert list(harness.host.tree.sessions) == [owner.session_id]

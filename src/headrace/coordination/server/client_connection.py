@@ -50,7 +50,7 @@ from headrace.coordination.tree.caller import Caller
 
 logger = getLogger(__name__)
 
-#: A connection without a session is closed after this time.
+#: A connection without a session, or without the login that the server requires, is closed after this time.
 CONNECT_WITHIN_MS = 10_000
 #: The zxid of an event that is sent late: the event does not say which change it was.
 _NO_ZXID = -1
@@ -130,7 +130,8 @@ class ClientConnection:
 
     def _connect(self, request: ConnectRequest) -> None:
         sessions, last_zxid = self.service.sessions, self.service.host.tree.last_zxid
-        self._connect_timeout.cancel()
+        if not self._must_log_in:
+            self._connect_timeout.cancel()
         if request.last_zxid_seen > last_zxid:
             raise Malformed(
                 f"the client has seen transaction {request.last_zxid_seen:#x}, but this tree ends at {last_zxid:#x}"
@@ -187,7 +188,9 @@ class ClientConnection:
     def _log_in(self, reader: Reader) -> Code:
         _, scheme, credential = reader.int32(), reader.string() or "", reader.buffer()
         is_done = self.service.logins.log_in(self.caller, scheme, credential, self._certificate_subject)
-        self._must_log_in = self._must_log_in and not self.caller.is_super
+        if self.caller.is_super:
+            self._must_log_in = False
+            self._connect_timeout.cancel()
         return Code.OK if is_done else Code.AUTH_FAILED
 
     def _close_session(self, session: Session, xid: int) -> None:

@@ -10,6 +10,9 @@ Replies to requests that were received together are sent together, in one write 
 When a client does not read its replies, the server stops reading from that client until the client reads again. Watch
 events for the client are still collected. When more than ``MAX_UNSENT_BYTES`` are collected, the server closes the
 connection. The session stays open, so the client can reconnect.
+
+A port may have TLS. A handshake that takes too long closes the connection. The subject of a client's certificate, which
+OpenSSL has checked, is an identity of the client.
 """
 
 from __future__ import annotations
@@ -18,12 +21,15 @@ import asyncio
 from logging import getLogger
 from socket import AI_PASSIVE, SOCK_STREAM
 from struct import Struct
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from headrace.coordination.server.client_connection import ClientConnection
 from headrace.coordination.server.four_letter_words import FOUR_LETTER_WORDS, WORD_BYTES
 from headrace.coordination.server.jute import Malformed
 from headrace.coordination.server.service import TreeService
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 logger = getLogger(__name__)
 
@@ -31,43 +37,70 @@ logger = getLogger(__name__)
 MAX_FRAME_BYTES = 0xFFFFF
 MAX_UNSENT_BYTES = 16 * 1024 * 1024
 _WRITE_AFTER_BYTES = 64 * 1024
+_HANDSHAKE_TIMEOUT_S = 10.0
 _LENGTH = Struct(">i")
 
 
 class TreeServer:
-    """Listens on one address, and serves one tree."""
+    """Serves one tree, on one address or several."""
 
     def __init__(self, service: TreeService, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._service = service
         self._max_frame_bytes = max_frame_bytes
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._sockets: set[_ServerSocket] = set()
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Starts to serve; returns the bound address (with the real port if ``port`` is 0).
+    async def start(self, host: str, port: int, tls: SSLContext | None = None) -> tuple[str, int]:
+        """Starts to serve on an address; returns the bound address (with the real port if ``port`` is 0).
 
         :raises OSError: if the address is in use, or is not an address of this machine.
         """
         loop = asyncio.get_running_loop()
         # Binds one address of the name, not all: with port 0, each address would get another port.
         found = await loop.getaddrinfo(host or "0.0.0.0", port, type=SOCK_STREAM, flags=AI_PASSIVE)
-        self._server = await loop.create_server(self._new_socket, str(found[0][4][0]), port, backlog=128)
-        bound_host, bound_port = self._server.sockets[0].getsockname()[:2]
+        server = await loop.create_server(
+            self._new_socket,
+            str(found[0][4][0]),
+            port,
+            backlog=128,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else _HANDSHAKE_TIMEOUT_S,
+        )
+        self._servers.append(server)
+        bound_host, bound_port = server.sockets[0].getsockname()[:2]
         return bound_host, bound_port
 
     async def stop(self) -> None:
         """Stops accepting connections, and closes every connection. Sessions stay open, so clients can reconnect."""
-        if self._server is None:
+        if not self._servers:
             return
-        self._server.close()
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
         self._service.stop()
         for socket in list(self._sockets):
             socket.drop()
-        await self._server.wait_closed()
-        self._server = None
+        for server in servers:
+            await server.wait_closed()
 
     def _new_socket(self) -> _ServerSocket:
         return _ServerSocket(self._service, self._max_frame_bytes, self._sockets)
+
+
+def _certificate_subject(transport: asyncio.BaseTransport) -> str | None:
+    """The subject of the client's certificate; None without TLS, or if the client has sent none."""
+    tls = transport.get_extra_info("ssl_object")
+    certificate = None if tls is None else tls.getpeercert(binary_form=True)
+    if certificate is None:
+        return None
+    from headrace.security.tls.der import DerError
+    from headrace.security.tls.names import certificate_subject
+
+    try:
+        return certificate_subject(certificate)
+    except DerError as error:
+        logger.warning("a client's certificate gives it no identity: its subject cannot be read: %s", error)
+        return None
 
 
 class _ServerSocket(asyncio.Protocol):
@@ -87,7 +120,13 @@ class _ServerSocket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
-        self._connection = ClientConnection(self._service, f"{peer[0]}:{peer[1]}", self._send, self._close)
+        self._connection = ClientConnection(
+            self._service,
+            f"{peer[0]}:{peer[1]}",
+            self._send,
+            self._close,
+            certificate_subject=_certificate_subject(transport),
+        )
         self._sockets.add(self)
 
     def data_received(self, data: bytes) -> None:

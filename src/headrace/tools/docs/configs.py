@@ -104,7 +104,8 @@ def _facts(key: ConfigKey) -> tuple[str, str, str, str]:
 
 
 def _refused_row(row: Refused) -> tuple[str, str, str]:
-    return f"`{row.name}`", _accepted(row), row.missing
+    name = f"listener.name.NAME.{row.name}" if row.only_on_listener else row.name
+    return f"`{name}`", _accepted(row), row.missing
 
 
 def _accepted(row: Refused) -> str:

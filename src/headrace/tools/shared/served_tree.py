@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace import __version__
 from headrace.coordination.interface import CoordinationError
@@ -17,6 +17,10 @@ from headrace.coordination.tree.host import TreeHost
 from headrace.coordination.tree.store import TreeStore, session_secret
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.loop_timer import LoopTimer
+from headrace.tools.shared.tree_settings import Address
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 
 class TreeNotServed(Exception):
@@ -24,26 +28,25 @@ class TreeNotServed(Exception):
 
 
 class ServedTree(NamedTuple):
-    host: str
-    port: int
+    #: HOST:PORT of each port, the one with TLS last.
+    addresses: tuple[str, ...]
     service: TreeService
-
-    @property
-    def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @asynccontextmanager
 async def served_tree(
     folder: Path,
-    host: str,
-    port: int,
+    address: Address | None,
     *,
+    secure_address: Address | None = None,
+    tls: SSLContext | None = None,
     tick_time_ms: int = DEFAULT_TICK_TIME_MS,
     keep_sessions: bool = True,
     logins: Logins | None = None,
 ) -> AsyncIterator[ServedTree]:
     """
+    :param address: where to listen without TLS; None: nowhere.
+    :param secure_address: where to listen with TLS.
     :param keep_sessions: True: earlier clients may resume their sessions. False: all earlier sessions are ended.
     :param logins: how clients log in; None: without a super user.
     :raises TreeNotServed: if the folder cannot be opened, or the address is in use.
@@ -66,17 +69,24 @@ async def served_tree(
         )
         server = TreeServer(service)
         try:
-            bound_host, bound_port = await server.start(host, port)
-        except OSError as error:
-            reason = (error.strerror or str(error)).rpartition(": ")[2]
-            raise TreeNotServed(f"cannot listen on {host}:{port}: {reason}") from None
-        try:
-            yield ServedTree(bound_host, bound_port, service)
+            bound = [await _listen(server, *address, None)] if address is not None else []
+            if secure_address is not None:
+                bound.append(await _listen(server, *secure_address, tls))
+            yield ServedTree(tuple(bound), service)
         finally:
             await server.stop()
     finally:
         loop_timer.stop()
         tree_host.close()
+
+
+async def _listen(server: TreeServer, host: str, port: int, tls: SSLContext | None) -> str:
+    try:
+        bound_host, bound_port = await server.start(host, port, tls)
+    except OSError as error:
+        reason = (error.strerror or str(error)).rpartition(": ")[2]
+        raise TreeNotServed(f"cannot listen on {host}:{port}: {reason}") from None
+    return f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
 
 
 def _open(folder: Path, clock: SystemClock) -> tuple[TreeHost, bytes]:

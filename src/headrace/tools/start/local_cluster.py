@@ -4,6 +4,11 @@ The parent serves the znode tree on 127.0.0.1, stored in ``DATA/zookeeper`` (or 
 ``headrace start`` for each broker, with its data in ``DATA/broker-N``. When all brokers serve, the parent prints one
 line, ``ready HOST:PORT,HOST:PORT,...``.
 
+Every user of the host can connect to 127.0.0.1. So the tree answers only clients that log in with a secret, which is
+new at each start. The brokers read the secret from ``DATA/zookeeper/brokers.login``, which only the owner may read. The
+secret is in a file, not in an inherited descriptor, because a broker may be started again by hand. The login is for the
+whole tree; access control lists of znodes would not protect what an earlier start has created.
+
 The parent notices the death of a broker at once, and ends the broker's session, so that other brokers take over without
 waiting for the session timeout. The parent does not restart the broker; the log has the command for it. If no broker is
 left, the parent exits with code 1. SIGTERM and Ctrl-C stop one broker after the other by a controlled shutdown, the
@@ -17,6 +22,7 @@ import argparse
 import asyncio
 import ctypes
 import os
+import secrets
 import shlex
 import signal
 import sys
@@ -27,9 +33,13 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
+from headrace.coordination.client.client_security import LOGIN_FILE
 from headrace.coordination.interface import NoNodeError
 from headrace.coordination.paths import CONTROLLER, broker_path
+from headrace.coordination.server.logins import Logins
 from headrace.coordination.server.service import TreeService
+from headrace.coordination.tree.caller import digest_of
+from headrace.coordination.tree.store import write_private
 from headrace.coordination.znodes import ControllerRegistration
 from headrace.event_loop import new_event_loop
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree
@@ -38,6 +48,7 @@ logger = getLogger("headrace")
 
 _COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()", "start")
 _TREE_FOLDER = "zookeeper"
+_LOGIN_FILE = "brokers.login"
 _CANNOT_START = 2
 _FIRST_ID = 1
 _PR_SET_PDEATHSIG = 1
@@ -69,6 +80,7 @@ class _LocalCluster:
         self._data = Path("headrace-data" if options.data is None else options.data)
         self._stopping = asyncio.Event()
         self._service: TreeService | None = None
+        self._login_file: Path | None = None
 
     async def serve(self) -> int:
         if (self._data / "meta.properties").exists():
@@ -91,10 +103,20 @@ class _LocalCluster:
         if self._options.zookeeper is not None:
             yield self._options.zookeeper
             return
-        async with served_tree(self._data / _TREE_FOLDER, "127.0.0.1", 0, keep_sessions=False) as tree:
+        login = f"super:{secrets.token_hex(32)}"
+        logins = Logins(super_digest=digest_of(login), requires_super=True)
+        folder = self._data / _TREE_FOLDER
+        async with served_tree(folder, ("127.0.0.1", 0), keep_sessions=False, logins=logins) as tree:
+            self._login_file = folder / _LOGIN_FILE
+            write_private(self._login_file, login.encode())
             self._service = tree.service
-            logger.info("the znode tree is at %s", tree.address)
-            yield tree.address
+            (address,) = tree.addresses
+            logger.info("the znode tree is at %s", address)
+            logger.info("its login is in %s", self._login_file)
+            try:
+                yield address
+            finally:
+                self._login_file.unlink(missing_ok=True)
 
     def _arguments(self, number: int, connect: str) -> list[str]:
         """The arguments of ``headrace start`` for one broker; numbers start at 0."""
@@ -110,6 +132,8 @@ class _LocalCluster:
         if options.metrics is not None:
             metrics_host, metrics_port = _address(options.metrics)
             arguments += ["--metrics", f"{metrics_host}:{metrics_port + number if metrics_port else 0}"]
+        if self._login_file is not None:
+            arguments += ["-o", f"{LOGIN_FILE}={self._login_file}"]
         if options.zookeeper is not None:
             arguments += [
                 "-o",

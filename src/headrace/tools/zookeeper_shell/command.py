@@ -4,7 +4,8 @@ With a command as argument the shell runs that command. Without one it reads com
 with a prompt and line editing (without a history), otherwise line by line. A line that fails does not stop the lines
 after it, but makes the exit code 1. Errors of ZooKeeper have the words of ZooKeeper's own shell.
 
-The client is kazoo. ``--timeout`` limits every call.
+The client is kazoo. ``--timeout`` limits every call. ``-zk-tls-config-file``, as in Kafka's shell, takes the settings
+of TLS to ZooKeeper from a properties file; the file may also have a login (``headrace.zookeeper.login``).
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from headrace.coordination.acls import Acl, AclEntry
+from headrace.coordination.client.client_security import LOGIN_FILE, SETTINGS, ClientSecurity
 from headrace.coordination.interface import Stat
+from headrace.properties import ConfigError, read_properties_file
 from headrace.tools.shared.commands import (
     DEFAULT_TIMEOUT_MS,
     DONE,
@@ -38,9 +43,13 @@ _EXAMPLES = """
 headrace zookeeper-shell 127.0.0.1:2181 ls /brokers/ids
 headrace zookeeper-shell 127.0.0.1:2181 get -s /controller
 headrace zookeeper-shell --json 127.0.0.1:2181/kafka ls -R /config
+headrace zookeeper-shell --login-file headrace-data/zookeeper/brokers.login 127.0.0.1:36999 get /controller
+headrace zookeeper-shell zk1:2182 -zk-tls-config-file zk-tls.properties getAcl /config/users
 echo 'create /a hello' | headrace zookeeper-shell 127.0.0.1:2181
 headrace zookeeper-shell 127.0.0.1:2181
 """
+_TLS_OPTION = "-zk-tls-config-file"
+_WITH_VALUE = ("--timeout", "--login-file", _TLS_OPTION)
 _SESSION_TIMEOUT_S = 30.0
 _END_WITHIN_S = 2.0
 _PIPELINED = 1_000
@@ -51,6 +60,7 @@ _WORDS = {
     "NoChildrenForEphemeralsError": "Ephemerals cannot have children: ",
     "NodeExistsError": "Node already exists: ",
     "NotEmptyError": "Node not empty: ",
+    "AuthFailedError": "Authentication failed: ",
     "NotReadOnlyCallError": "Not a read-only call: ",
     "InvalidACLError": "Acl is not valid : ",
     "NoAuthError": "Insufficient permission : ",
@@ -75,6 +85,10 @@ def parser() -> ArgumentParser:
         default=DEFAULT_TIMEOUT_MS,
         help="give up after this time (default %(default)s)",
     )
+    parser.add_argument(
+        _TLS_OPTION, dest="tls_file", metavar="FILE", help="a file with the settings zookeeper.ssl.* of Kafka's brokers"
+    )
+    parser.add_argument("--login-file", metavar="FILE", help="a file with USER:PASSWORD, to log in by addauth digest")
     parser.add_argument("server", metavar="HOST:PORT[,HOST:PORT...][/CHROOT]", help="the address of a ZooKeeper")
     parser.add_argument(
         "command", nargs=REMAINDER, help="one command with its arguments (default: read commands from standard input)"
@@ -92,10 +106,10 @@ def _options_first(arguments: Sequence[str]) -> list[str]:
     address: list[str] = []
     while rest:
         word = rest[0]
-        if word == "--timeout":
+        if word in _WITH_VALUE:
             before += rest[:2]
             rest = rest[2:]
-        elif word in ("--json", "--help", "-h", "--version") or word.startswith("--timeout="):
+        elif word in ("--json", "--help", "-h", "--version") or word.startswith(("--timeout=", "--login-file=")):
             before.append(rest.pop(0))
         elif address or word.startswith("-"):
             break
@@ -105,7 +119,7 @@ def _options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _work(options: Namespace, out: Output) -> int:
-    with _connected(options.server, options.timeout, out) as znodes:
+    with _connected(options.server, options.timeout, _security(options), out) as znodes:
         if options.command:
             try:
                 execute(znodes, options.command, out)
@@ -117,6 +131,18 @@ def _work(options: Namespace, out: Output) -> int:
             return _converse(znodes, options.server, out)
         results = [_is_done(znodes, words, out) for words in _lines()]
         return DONE if all(results) else FAILED
+
+
+def _security(options: Namespace) -> ClientSecurity:
+    try:
+        settings: dict[str, object] = (
+            {} if options.tls_file is None else {**read_properties_file(Path(options.tls_file))}
+        )
+        if options.login_file is not None:
+            settings[LOGIN_FILE] = options.login_file
+        return ClientSecurity.from_settings({name: settings[name] for name in SETTINGS if name in settings})
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
 
 
 def _lines() -> Iterator[list[str]]:
@@ -203,21 +229,25 @@ def _completions(znodes: KazooZnodes, text: str) -> list[str]:
 
 
 @contextmanager
-def _connected(server: str, timeout_ms: int, out: Output) -> Iterator[KazooZnodes]:
+def _connected(server: str, timeout_ms: int, security: ClientSecurity, out: Output) -> Iterator[KazooZnodes]:
     from kazoo.client import KazooClient
+
+    from headrace.coordination.client.kazoo_transport import BufferedHandler, login_options
 
     # kazoo logs every attempt to connect; the user needs the outcome only, which we print.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     logging.getLogger("kazoo").propagate = False
     timeout_s = timeout_ms / 1000
+    handler = BufferedHandler(timeout_s, security.tls)
     try:
-        client = KazooClient(server, timeout=_SESSION_TIMEOUT_S)
+        client = KazooClient(server, timeout=_SESSION_TIMEOUT_S, handler=handler, **login_options(security))
     except ValueError as error:
         raise UsageError(f"{server!r} is not the address of a ZooKeeper: {error}") from None
     try:
         # Not start(): when start() gives up, it waits for a server that does not answer.
         if not client.start_async().wait(timeout_s):
-            raise CommandError(f"cannot connect to a ZooKeeper at {server} within {timeout_ms} ms")
+            reason = "" if handler.last_error is None else f": {handler.last_error.strerror or handler.last_error}"
+            raise CommandError(f"cannot connect to a ZooKeeper at {server} within {timeout_ms} ms{reason}")
         yield KazooZnodes(client, timeout_s, out)
     finally:
         patience_s = _END_WITHIN_S if client.connected else 0
@@ -261,14 +291,24 @@ class KazooZnodes:
     def set(self, path: str, data: bytes, version: int) -> Stat:
         return Stat(*self._wait(path, "set", data, version=version))
 
-    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str:
-        return str(self._wait(path, "create", data, ephemeral=ephemeral, sequence=sequence))
+    def create(self, path: str, data: bytes | None, acl: Acl, *, ephemeral: bool, sequence: bool) -> str:
+        return str(self._wait(path, "create", data, acl=_their_acl(acl), ephemeral=ephemeral, sequence=sequence))
 
     def delete(self, path: str, version: int) -> None:
         self._wait(path, "delete", version=version)
 
     def sync(self, path: str) -> None:
         self._wait(path, "sync")
+
+    def add_auth(self, scheme: str, credential: str) -> None:
+        self._wait(scheme, "add_auth", credential)
+
+    def get_acl(self, path: str) -> tuple[Acl, Stat]:
+        acl, stat = self._wait(path, "get_acls")
+        return tuple(AclEntry(entry.perms, entry.id.scheme, entry.id.id) for entry in acl), Stat(*stat)
+
+    def set_acl(self, path: str, acl: Acl, version: int) -> Stat:
+        return Stat(*self._wait(path, "set_acls", _their_acl(acl), version=version))
 
     def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
         found: list[list[str]] = []
@@ -313,6 +353,12 @@ class KazooZnodes:
             raise ZnodeError(f"no answer within {self._timeout_s * 1000:.0f} ms for {path}") from None
         except KazooException as error:
             _refuse(path, error)
+
+
+def _their_acl(acl: Acl) -> list[object]:
+    from kazoo.security import ACL, Id  # type: ignore[import-untyped]
+
+    return [ACL(permissions, Id(scheme, name)) for permissions, scheme, name in acl]
 
 
 class _GoneError(ZnodeError):

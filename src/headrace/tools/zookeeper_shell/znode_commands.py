@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from headrace.coordination.acls import OPEN_ACL, Acl
 from headrace.coordination.interface import ANY_VERSION, Stat
 from headrace.tools.shared.commands import CommandError, Output, UsageError
+from headrace.tools.zookeeper_shell.acl_text import acl_json, acl_lines, parse_acl
 
 
 class ZnodeError(CommandError):
@@ -31,11 +33,17 @@ class Znodes(Protocol):
 
     def set(self, path: str, data: bytes, version: int) -> Stat: ...
 
-    def create(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str: ...
+    def create(self, path: str, data: bytes | None, acl: Acl, *, ephemeral: bool, sequence: bool) -> str: ...
 
     def delete(self, path: str, version: int) -> None: ...
 
     def sync(self, path: str) -> None: ...
+
+    def add_auth(self, scheme: str, credential: str) -> None: ...
+
+    def get_acl(self, path: str) -> tuple[Acl, Stat]: ...
+
+    def set_acl(self, path: str, acl: Acl, version: int) -> Stat: ...
 
     def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
         """The names of the children of each path; empty if the znode has been deleted meanwhile."""
@@ -139,10 +147,9 @@ def _set(znodes: Znodes, given: Arguments, out: Output) -> None:
 
 def _create(znodes: Znodes, given: Arguments, out: Output) -> None:
     path, text = given.path, given.words[1] if len(given.words) > 1 else None
-    if len(given.words) > 2 and given.words[2] != "world:anyone:cdrwa":
-        raise UsageError(f"only the access control list world:anyone:cdrwa is supported, not {given.words[2]}")
+    acl = parse_acl(given.words[2]) if len(given.words) > 2 else OPEN_ACL
     data = None if text is None else text.encode()
-    created = znodes.create(path, data, ephemeral="e" in given.flags, sequence="s" in given.flags)
+    created = znodes.create(path, data, acl, ephemeral="e" in given.flags, sequence="s" in given.flags)
     out.show({"path": created}, f"Created {created}")
 
 
@@ -170,6 +177,29 @@ def _sync(znodes: Znodes, given: Arguments, out: Output) -> None:
     out.show({"synced": given.path}, "Sync is OK")
 
 
+def _add_auth(znodes: Znodes, given: Arguments, out: Output) -> None:
+    scheme, credential = given.words[0], given.words[1] if len(given.words) > 1 else ""
+    znodes.add_auth(scheme, credential)
+    out.show({"scheme": scheme}, [])
+
+
+def _get_acl(znodes: Znodes, given: Arguments, out: Output) -> None:
+    acl, stat = znodes.get_acl(given.path)
+    value: dict[str, object] = {"acl": acl_json(acl)}
+    if "s" in given.flags:
+        value["stat"] = stat._asdict()
+    out.show(value, [*acl_lines(acl), *(stat_lines(stat) if "s" in given.flags else ())])
+
+
+def _set_acl(znodes: Znodes, given: Arguments, out: Output) -> None:
+    path, acl, version = given.path, parse_acl(given.words[1]), given.number("v", ANY_VERSION)
+    # From the leaves up, so that a list without READ does not hide the rest.
+    paths = subtree(znodes, path)[::-1] if "R" in given.flags else [path]
+    stats = [znodes.set_acl(each, acl, version) for each in paths]
+    is_shown = "s" in given.flags and "R" not in given.flags
+    out.show({"path": path, "stat": stats[-1]._asdict()}, stat_lines(stats[-1]) if is_shown else [])
+
+
 def _help(_znodes: Znodes, _given: Arguments, out: Output) -> None:
     usages = {name: command.usage for name, command in sorted(COMMANDS.items())} | {"quit": ""}
     out.show(usages, (f"\t{name} {usage}".rstrip() for name, usage in usages.items()))
@@ -181,11 +211,14 @@ COMMANDS = {
     "ls": Command(_ls, "[-s] [-w] [-R] path", "swR", _ONE),
     "get": Command(_get, "[-s] [-w] [-b] path", "swb", _ONE),
     "set": Command(_set, "[-s] [-v version] [-b] path data", "sv:b", range(2, 3)),
-    "create": Command(_create, "[-s] [-e] path [data]", "se", range(1, 4)),
+    "create": Command(_create, "[-s] [-e] path [data] [acl]", "se", range(1, 4)),
     "delete": Command(_delete, "[-v version] path", "v:", _ONE),
     "deleteall": Command(_delete_all, "path", "", _ONE),
     "rmr": Command(_delete_all, "path", "", _ONE),
     "stat": Command(_stat, "[-w] path", "w", _ONE),
+    "addauth": Command(_add_auth, "scheme auth", "", range(1, 3)),
+    "getAcl": Command(_get_acl, "[-s] path", "s", _ONE),
+    "setAcl": Command(_set_acl, "[-s] [-v version] [-R] path acl", "sv:R", range(2, 3)),
     "sync": Command(_sync, "path", "", _ONE),
     "help": Command(_help, "", "", range(1)),
 }

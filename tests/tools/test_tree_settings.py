@@ -1,0 +1,71 @@
+"""The settings of ``headrace zookeeper`` in ZooKeeper's names, and the errors of its command."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.properties import ConfigError
+from headrace.tools import zookeeper
+from headrace.tools.shared.tree_settings import SETTINGS, SUPER_DIGEST, TreeSettings
+
+GUIDE = Path(__file__).parents[2] / "docs" / "zookeeper.md"
+
+
+def test_a_zoo_cfg():
+    settings = TreeSettings.from_properties(
+        {
+            "dataDir": "/var/lib/zookeeper",
+            "clientPort": "2181",
+            "secureClientPort": "2182",
+            "secureClientPortAddress": "10.0.0.1",
+            "tickTime": "500",
+            "initLimit": "5",
+            "4lw.commands.whitelist": "*",
+            f"zookeeper.{SUPER_DIGEST}": "super:hash",
+            "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+        }
+    )
+    assert settings == TreeSettings(Path("/var/lib/zookeeper"), ("", 2181), ("10.0.0.1", 2182), 500, "super:hash", None)
+    assert "hash" not in repr(settings)
+    assert TreeSettings.from_properties({"ssl.keyStore.location": ""}) == TreeSettings()
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("requireClientAuthScheme=sasl", "requireClientAuthScheme: not a setting"),
+        ("authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider", "authProvider.sasl: not a"),
+        ("authProvider.x509=com.example.Mine", "is not supported"),
+        ("ssl.crl=true", "ssl.crl=true is not supported"),
+        ("ssl.ocsp=true", "ssl.ocsp=true is not supported"),
+        ("clientPort=70000", "must be between 0 and 65535"),
+        ("tickTime=0", "must be between 1 and"),
+        (f"{SUPER_DIGEST}=super", "is not USER:HASH"),
+        ("ssl.keyStore.location=/no/such.pem", "/no/such.pem"),
+        ("ssl.keyStore.location=/no/such", "cannot be seen from its name; set ssl.keyStore.type"),
+        ("ssl.keyStore.location=/no/such.jks\nssl.keyStore.passwordPath=/no/file", "Cannot read ssl.keyStore.p"),
+        ("ssl.keyStore.location=/no/such.pem\nssl.clientAuth=maybe", "must be need, want or none"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(setting, said, tmp_path, capsys):
+    properties = dict(line.split("=", 1) for line in setting.splitlines())
+    with pytest.raises(ConfigError) as refused:
+        TreeSettings.from_properties(properties)
+    assert said in str(refused.value)
+    (tmp_path / "zoo.cfg").write_text(setting)
+    assert zookeeper.main(["--config", str(tmp_path / "zoo.cfg"), "--data", str(tmp_path / "data")]) == 2
+    complaint = capsys.readouterr().err
+    assert said in complaint
+    assert complaint.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_tls_needs_a_key_store(tmp_path, capsys):
+    assert zookeeper.main(["--secure-listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]) == 2
+    assert capsys.readouterr().err == "headrace: a port with TLS needs a key store: set ssl.keyStore.location\n"
+
+
+def test_the_guide_lists_all_settings():
+    guide = GUIDE.read_text()
+    for name, meaning in SETTINGS.items():
+        assert f"| `{name}` | {meaning} |" in guide
