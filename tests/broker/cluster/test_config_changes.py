@@ -6,6 +6,8 @@ from cluster_member_harness import ClusterMemberHarness, until
 from headrace.broker.configs.group_overrides import entity_of
 from headrace.coordination.tree.host import TreeHost
 from headrace.coordination.znodes import ConfigChange, EntityConfig
+from headrace.protocol.errors import InvalidRequest
+from headrace.security.password_encoder import PasswordEncoder
 from headrace.testing import ManualClock
 
 CHANGES = "/config/changes"
@@ -122,3 +124,33 @@ async def test_a_topic_that_is_gone_has_no_settings(brokers):
     assert here.configs.of_topic("t") == {}
     assert await here.configs.read_new_topic("t") == {"retention.ms": "5"}
     assert await here.configs.read("topics", "never") == {}
+
+
+async def test_passwords_are_encrypted_in_the_tree_and_with_a_new_secret_after_a_restart(clock, tmp_path):
+    name = "listener.name.other.ssl.key.password"
+    tree = TreeHost(clock)
+
+    async def member(**settings):
+        broker = ClusterMemberHarness(tree, clock, tmp_path / "1", broker_id=1, **settings)
+        await broker.registration.identify()
+        await broker.configs.load()
+        return broker
+
+    async def stored(broker):
+        data, _ = await broker.coordination.get("/config/brokers/1")
+        assert b"canary" not in data
+        return EntityConfig.from_json(data).config[name]
+
+    broker = await member(password_encoder_secret="one")
+    await broker.configs.write("brokers", "1", {name: "canary"})
+    assert broker.config.str(name) == "canary"
+    assert PasswordEncoder("one").decode(await stored(broker)) == "canary"
+    with pytest.raises(InvalidRequest, match="name a broker"):
+        await broker.configs.write("brokers", "<default>", {name: "canary"})
+
+    broker = await member(password_encoder_secret="two", password_encoder_old_secret="one")
+    assert broker.config.str(name) == "canary"
+    assert PasswordEncoder("two").decode(await stored(broker)) == "canary"
+
+    broker = await member()
+    assert name not in broker.config

@@ -147,6 +147,29 @@ def test_a_jceks_store_is_refused(folder, authority_file):
         load_trust_store(trust_options(path))
 
 
+@needs_keytool
+@pytest.mark.parametrize(
+    ("options", "passwords"),
+    [
+        (["-J-Dkeystore.pkcs12.legacy"], [PASSWORD]),
+        (
+            ["-J-Dkeystore.pkcs12.certProtectionAlgorithm=NONE", "-J-Dkeystore.pkcs12.macAlgorithm=NONE"],
+            [PASSWORD, None],
+        ),
+    ],
+    ids=["old encryption", "no password"],
+)
+def test_trust_stores_of_other_versions_of_java(tmp_path, authority_file, options, passwords):
+    path = tmp_path / "store.p12"
+    imported = ("-importcert", "-noprompt", "-alias", "a", "-file", authority_file)
+    keytool(*options, *imported, "-keystore", path, "-storetype", "PKCS12", "-storepass", PASSWORD)
+    for password in passwords:
+        assert load_trust_store(trust_options(path, password)) == (der(identity().authority_certificate),)
+    if None not in passwords:
+        with pytest.raises(ConfigError, match="it needs a password"):
+            load_trust_store(trust_options(path, None))
+
+
 class TestStoresOfOpenssl:
     def test_a_key_with_its_chain(self, openssl_store):
         (entry,) = load_key_store(key_options(openssl_store))

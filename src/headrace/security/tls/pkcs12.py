@@ -6,7 +6,7 @@ from the certificates of a chain: Java names a trusted certificate, and the own 
 the other certificates of a chain by their subjects. A store of OpenSSL names only the own certificate.
 
 In a store without a private key, every certificate is trusted. Java demands its attribute there as well, and finds
-nothing in a trust store that OpenSSL has written.
+nothing in a trust store that OpenSSL has written. If a store has several keys, the first one counts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def read_pkcs12(data: bytes, password: str | None) -> Pkcs12Contents:
     except UnsupportedAlgorithm as error:
         raise Pkcs12Error(f"it uses an algorithm that is not supported ({error})") from None
     except (ValueError, TypeError):
-        raise Pkcs12Error("its password is wrong, or it is neither a PKCS12 nor a JKS store") from None
+        wrong = "it needs a password" if password is None else "its password is wrong"
+        raise Pkcs12Error(f"{wrong}, or it is neither a PKCS12 nor a JKS store") from None
     others = store.additional_certs
     if store.key is None:
         alone = [] if store.cert is None else [store.cert]
