@@ -3,6 +3,7 @@
 
     python -m acls.matrix record FACTS [ROW...]      stores Apache Kafka's answers; with rows, only those
     python -m acls.matrix compare FACTS [ROW...]     Headrace with the file
+    python -m acls.matrix accept FACTS               stores where Headrace differs; the reasons are to be written
     python -m acls.matrix live [ROW...]              Headrace with Apache Kafka, both now
 
 A row may be a pattern: ``metadata*``. Apache Kafka's jars are in ``.cache/apache-kafka-4.3.0``.
@@ -34,6 +35,7 @@ from .normal_form import normal_form
 from .session import Addresses, Session, create_acls, create_topics, wait_for_coordinators
 
 ROOT = Path(__file__).resolve().parents[2]
+DIFFERENCES = ROOT / "tests" / "broker" / "authorization" / "headrace_acl_differences.json"
 JARS = ROOT / ".cache" / "apache-kafka-4.3.0"
 _MODULES = (rows_records, rows_topics, rows_groups, rows_transactions, rows_configs, rows_security, rows_rules)
 ROWS: tuple[Row, ...] = tuple(row for module in _MODULES for row in module.ROWS)
@@ -76,6 +78,12 @@ def _answer(cell: Cell, session: Session) -> Any:
     if cell.row.ask is not None:
         return cell.row.ask(cell, session)
     return session.ask(cell.row.api, cell.row.version, **cell.row.request(cell))
+
+
+def with_accepted(expected: Facts) -> Facts:
+    """What Headrace should answer: Apache Kafka's answers, but for the differences that have a reason."""
+    accepted = json.loads(DIFFERENCES.read_text())
+    return {row: {**by_column, **accepted.get(row, {"answers": {}})["answers"]} for row, by_column in expected.items()}
 
 
 def differences(expected: Facts, observed: Facts) -> list[str]:
@@ -130,13 +138,31 @@ def _record(path: Path, facts: Facts) -> int:
     return 0
 
 
+def _accept(expected: Facts, observed: Facts) -> int:
+    known = json.loads(DIFFERENCES.read_text())
+    differing = {
+        row: {column: answer for column, answer in by_column.items() if expected[row][column] != answer}
+        for row, by_column in observed.items()
+    }
+    texts = [
+        f'  "{row}": {{\n    "reason": {json.dumps(known.get(row, {}).get("reason", ""))},\n    "answers": {{\n'
+        + ",\n".join(f'      "{column}": {json.dumps(answer)}' for column, answer in answers.items())
+        + "\n    }\n  }"
+        for row, answers in differing.items()
+        if answers
+    ]
+    DIFFERENCES.write_text("{\n" + ",\n".join(texts) + "\n}\n")
+    print(f"ok {len(texts)} rows differ")
+    return 0
+
+
 def main(arguments: list[str]) -> int:
     command, *rest = arguments
     path = None if command == "live" else Path(rest.pop(0))
     cells = cells_of(_chosen(rest))
     with tempfile.TemporaryDirectory(prefix="acl-matrix-") as name:
         folder = Path(name)
-        if command == "compare" and path is not None:
+        if command in ("accept", "compare") and path is not None:
             expected = read_facts(path)
         else:
             with brokers.apache(JARS, folder, cells) as addresses:
@@ -145,7 +171,9 @@ def main(arguments: list[str]) -> int:
             return _record(path, expected)
         with brokers.headrace(folder, cells) as addresses:
             observed = observe(addresses, cells_of(_chosen(rest)))
-    found = differences(expected, observed)
+    if command == "accept":
+        return _accept(expected, observed)
+    found = differences(with_accepted(expected), observed)
     for each in found:
         print(f"FAILED {each}")
     print(f"ok {len(cells) - len(found)} of {len(cells)} cells are equal")

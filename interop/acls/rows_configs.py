@@ -68,7 +68,15 @@ DESCRIBE = (
         shows=_SHOWS,
         hides=_HIDES,
     ),
-    Row("describe_configs_default", Api.DESCRIBE_CONFIGS, 4, _describe_one(BROKER, ""), _CLUSTER_CONFIGS),
+    # Apache Kafka 4 has a dynamic default of its own (min.insync.replicas).
+    Row(
+        "describe_configs_default",
+        Api.DESCRIBE_CONFIGS,
+        4,
+        _describe_one(BROKER, ""),
+        _CLUSTER_CONFIGS,
+        hides=frozenset({"configs"}),
+    ),
     Row("describe_configs_logger", Api.DESCRIBE_CONFIGS, 4, _describe_one(LOGGER, BROKER_ID), _CLUSTER_CONFIGS),
     Row("describe_configs_group", Api.DESCRIBE_CONFIGS, 4, _describe_one(GROUP), (group(Op.DESCRIBE_CONFIGS),)),
     Row("describe_configs_metrics", Api.DESCRIBE_CONFIGS, 4, _describe_one(CLIENT_METRICS), _CLUSTER_CONFIGS),
@@ -124,7 +132,7 @@ ALTER = (
         "alter_configs_broker",
         Api.ALTER_CONFIGS,
         2,
-        lambda _: _alter([(BROKER, "")], "log.retention.ms", "604800000", incremental=False),
+        lambda _: _alter([(BROKER, BROKER_ID)], "log.retention.ms", "604800000", incremental=False),
         _CLUSTER_ALTERS,
     ),
     Row(

@@ -78,7 +78,7 @@ PRODUCERS = (
     Row("init_by_topic", Api.INIT_PRODUCER_ID, 4, _init(None), (topic(Op.WRITE),)),
     Row("init_rules", Api.INIT_PRODUCER_ID, 4, _init(None), columns=_any_topic_columns()),
     Row("init_txn", Api.INIT_PRODUCER_ID, 4, _init("t"), (txn(Op.WRITE),), prepare=transaction),
-    Row("init_txn_v6", Api.INIT_PRODUCER_ID, 6, _init("t"), (txn(Op.WRITE),), prepare=transaction),
+    Row("init_txn_v5", Api.INIT_PRODUCER_ID, 5, _init("t"), (txn(Op.WRITE),), prepare=transaction),
 )
 
 

@@ -20,17 +20,24 @@ if TYPE_CHECKING:
     from headrace.broker.authentication.scram_users import ScramUsers
     from headrace.broker.authorization.authorizer import Authorizer
 
+_DENIED = "Cluster authorization failed."
 _TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: "
 _UNKNOWN = "Attempt to describe a user credential that does not exist: "
 
 
 async def handle(request: Request, authorizer: Authorizer, scram_users: ScramUsers) -> Reply:
     if not is_allowed_on_cluster(authorizer, request.connection, AclOperation.DESCRIBE):
-        return {"error_code": ErrorCode.cluster_authorization_failed, "results": ()}
+        return _denied(len(request.body.users or ()))
     wanted = request.body.users or ()
     counts = Counter(user.name for user in wanted) if wanted else Counter(scram_users)
     results = [_described(scram_users, name, count) for name, count in counts.items()]
     return {"error_code": ErrorCode.none, "results": results}
+
+
+def _denied(count: int) -> Reply:
+    """As in Kafka, there is a result for each user, without the user's name."""
+    code = ErrorCode.cluster_authorization_failed
+    return {"error_code": code, "error_message": _DENIED, "results": [_failed("", code, _DENIED)] * count}
 
 
 def _described(users: ScramUsers, name: str, count: int) -> dict[str, Any]:

@@ -209,9 +209,9 @@ class _Reading:
         self.answers.append((key, wanted, name, answer))
 
     def _read(self, name: str | None, wanted: FetchPartition) -> dict[str, Any]:
-        if name is None:
+        if name is None and self._may_read is not _nothing:
             raise UnknownTopicId(f"there is no topic with the id {wanted.topic}")
-        if not self._may_read(name):
+        if name is None or not self._may_read(name):
             raise authorization_failed(ResourceType.TOPIC)
         partition = self._find(name, wanted.index, wanted.leader_epoch)
         log = partition.log
