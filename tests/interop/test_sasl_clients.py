@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import time
 
 import confluent_kafka
 import kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError as AiokafkaError
+from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
 from headrace import Broker
 from headrace.security.sasl.scram import new_credential
+from token_harness import key_set, signed
 
 USER, PASSWORD = "alice", "it's = a, secret"
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
@@ -31,6 +35,24 @@ def address() -> Iterator[str]:
         scram = {name: new_credential(name, PASSWORD).to_text() for name in MECHANISMS[1:]}
         broker.core.scram_users.put(USER, scram)
         yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def oauth_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    file = tmp_path_factory.mktemp("provider") / "keys.json"
+    file.write_bytes(key_set())
+    config = {
+        **CONFIG,
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": file.as_uri(),
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls": file.as_uri(),
+    }
+    with Broker(config=config) as broker:
+        yield broker.bootstrap_servers
+
+
+def new_token() -> str:
+    return signed(iat=int(time()) - 1, exp=int(time()) + 600)
 
 
 @pytest.fixture(params=MECHANISMS)
@@ -120,3 +142,51 @@ async def test_aiokafka_with_an_unknown_user(address: str, mechanism: str) -> No
     with pytest.raises(AiokafkaError):
         await producer.start()
     await producer.stop()
+
+
+# -- OAUTHBEARER
+
+
+def test_confluent_by_token(oauth_address: str) -> None:
+    common = {
+        "bootstrap.servers": oauth_address,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (new_token(), time() + 600),
+    }
+    producer = confluent_kafka.Producer(common)
+    producer.poll(0)
+    producer.produce("confluent-token", b"value")
+    assert producer.flush(WITHIN_S) == 0
+
+
+def test_kafka_python_by_token(oauth_address: str) -> None:
+    class Provider(KafkaPythonTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return new_token()
+
+        def extensions(self) -> dict[str, str]:
+            return {"traceId": "123"}
+
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=oauth_address,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Provider(),
+    )
+    producer.send("kafka-python-token", b"value").get(WITHIN_S)
+    producer.close()
+
+
+async def test_aiokafka_by_token(oauth_address: str) -> None:
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        async def token(self) -> str:
+            return new_token()
+
+    async with AIOKafkaProducer(
+        bootstrap_servers=oauth_address,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Provider(),
+    ) as producer:
+        await producer.send_and_wait("aiokafka-token", b"value")

@@ -93,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._security = security
         #: None without SASL.
         self._login: Login | None = None
-        self._has_received = False
+        self._answers = 0
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._close_reason: Exception | None = None
 
@@ -128,11 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         except (TimeoutError, KafkaTimeout) as error:
             connection.abort(error)
             raise BrokerUnreachable(f"{host}:{port} did not answer within {connect_timeout_ms:.0f} ms") from error
-        except BrokerUnreachable as error:
-            if connection._has_received or connection._transport is None:
-                raise
-            # A listener with another security protocol ends the connection without an answer.
-            raise BrokerUnreachable(f"{error}; {protocol_question(security)}") from error.__cause__
+        except BrokerUnreachable:
+            raise
         except OSError as error:
             raise connection._failure(error, connect_failure(security, connection.address, error)) from error
         except BaseException as error:
@@ -163,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         """Returns the exception for the end of the connection."""
         if isinstance(cause, AuthenticationFailed):
             return cause
-        failure = None if self._has_received else tls_failure(self._security, self.address, cause)
+        failure = None if self._answers else tls_failure(self._security, self.address, cause)
         return BrokerUnreachable(message) if failure is None else failure
 
     @property
@@ -317,11 +314,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _end(self, cause: BaseException | None) -> None:
+    def _end(self, cause: BaseException | None, *, is_by_broker: bool = False) -> None:
         """Fails all unanswered requests. Only the first reason counts."""
         if self._close_reason is not None:
             return
         detail = f": {cause}" if cause is not None and str(cause) else ""
+        if is_by_broker and self._answers <= 1:
+            # A listener with another security protocol answers nothing, or nothing but the first request.
+            detail += f"; {protocol_question(self._security)}"
         self._close_reason = BrokerUnreachable(f"the connection to {self.address} was closed{detail}")
         self._cancel_timer()
         if self._login is not None:
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(exc)
+        self._end(exc, is_by_broker=True)
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -365,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
             raise BadResponse(f"the answer has only {len(frame)} bytes")
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
         waiting = self._unanswered.pop(correlation_id, None)
-        self._has_received = True
+        self._answers += 1
         if waiting is None:
             raise BadResponse(f"the answer has the correlation id {correlation_id}, but no request with this id waits")
         if waiting.answer.done():

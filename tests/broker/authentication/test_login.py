@@ -7,7 +7,7 @@ from datetime import timedelta
 from struct import pack
 
 import pytest
-from sasl_harness import PLAIN_JAAS, add_scram_users, log_in, sasl_broker
+from sasl_harness import CONFIG, PLAIN_JAAS, add_scram_users, log_in, sasl_broker
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -305,8 +305,15 @@ def test_a_failed_login_is_answered_after_the_delay(clock: ManualClock) -> None:
 
 
 def test_a_changed_jaas_line_is_in_force_for_the_next_login() -> None:
-    name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
-    with sasl_broker() as broker:
+    """The line of a listener cannot change while the broker runs, as in Kafka; the line of all listeners can."""
+    name, own = "sasl.jaas.config", "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    with Broker(
+        config={
+            **{setting: value for setting, value in CONFIG.items() if setting != own},
+            name: PLAIN_JAAS,
+            "password.encoder.secret": "encoder",
+        }
+    ) as broker:
         with RawClient(broker.bootstrap_servers) as client:
             log_in(client, PlainClient(*ALICE))
             line = PLAIN_JAAS.replace("alice-secret", "newer")

@@ -57,6 +57,63 @@ def test_refused(settings: dict[str, str], expected: str) -> None:
     assert "hidden" not in line
 
 
+OAUTH = {"sasl.enabled.mechanisms": "OAUTHBEARER"}
+URL, ALLOWED = "sasl.oauthbearer.jwks.endpoint.url", "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+OAUTH_LINE = "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+HANDLER = "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class"
+VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+UNSECURED = f'{OAUTH_MODULE} unsecuredValidatorAllowableClockSkewMs="0";'
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {URL: "https://idp.example/keys", ALLOWED: "https://other,https://idp.example/keys"},
+        {URL: "file:///etc/keys.json", ALLOWED: "file:///etc/keys.json", HANDLER: VALIDATOR},
+        {OAUTH_LINE: UNSECURED},
+    ],
+    ids=str,
+)
+def test_tokens_can_be_verified(settings: dict[str, str]) -> None:
+    assert not load(**OAUTH, **settings).unknown
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "no way to verify tokens"),
+        ({OAUTH_LINE: f'{OAUTH_MODULE} unsecuredLoginStringClaim_sub="admin";'}, "no way to verify tokens"),
+        ({HANDLER: VALIDATOR}, "no way to verify tokens"),
+        ({HANDLER: VALIDATOR, OAUTH_LINE: UNSECURED}, "no way to verify tokens"),
+        ({HANDLER: "com.example.Validator"}, "must be one of"),
+        ({OAUTH_LINE: f'{OAUTH_MODULE} unsecuredValidatorAllowableClockSkewMs="x";'}, "number of milliseconds"),
+        ({OAUTH_LINE: f'{OAUTH_MODULE} unsecuredValidatorOther="x";'}, "not an option"),
+        ({URL: "https://idp.example/keys"}, "which is not allowed"),
+        ({URL: "https://idp.example/keys", ALLOWED: "https://idp.example/"}, "which is not allowed"),
+        ({URL: "file:///etc/passwd", ALLOWED: "https://idp.example/keys"}, "which is not allowed"),
+        ({URL: "http://idp.example/keys", ALLOWED: "http://idp.example/keys"}, "begins with https://"),
+        ({URL: "ftp://x/keys", ALLOWED: "ftp://x/keys"}, "begins with https://"),
+        ({URL: "file://host/keys", ALLOWED: "file://host/keys"}, "begins with https://"),
+        ({URL: "https:///keys", ALLOWED: "https:///keys"}, "begins with https://"),
+        ({URL: "https://a:99999/", ALLOWED: "https://a:99999/"}, "begins with https://"),
+        ({URL: "https://a/k", ALLOWED: "https://a/k", OAUTH_LINE: UNSECURED}, "remove one of them"),
+    ],
+    ids=str,
+)
+def test_tokens_could_not_be_verified(settings: dict[str, str], expected: str) -> None:
+    """CVE-2025-27817: only URLs that are listed are read. Without a way to verify tokens, a broker does not start."""
+    with pytest.raises(ConfigError) as error:
+        load(**OAUTH, **settings)
+    (line,) = error.value.problems
+    assert expected in line
+
+
+def test_allowed_urls_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORG_APACHE_KAFKA_SASL_OAUTHBEARER_ALLOWED_URLS", "https://x, https://idp.example/keys")
+    assert load(**OAUTH, **{URL: "https://idp.example/keys"}).str(URL)
+
+
 def test_a_listener_without_sasl_needs_nothing() -> None:
     assert BrokerConfig.load({"listeners": "PLAINTEXT://127.0.0.1:0"}).list("sasl.enabled.mechanisms") == ("GSSAPI",)
 
@@ -67,3 +124,10 @@ def test_brokers_of_a_cluster_need_credentials_for_each_other() -> None:
         load(**cluster)
     with pytest.raises(ConfigError, match="there are no credentials: set username and password"):
         load(**cluster, sasl__mechanism__inter__broker__protocol="SCRAM-SHA-256")
+    with pytest.raises(ConfigError, match="by which brokers cannot log in to each other"):
+        load(
+            zookeeper__connect="127.0.0.1:1",
+            sasl__enabled__mechanisms="OAUTHBEARER",
+            sasl__mechanism__inter__broker__protocol="OAUTHBEARER",
+            sasl__jaas__config=UNSECURED,
+        )

@@ -6,6 +6,7 @@ change is in force for the next login.
 =================  ==========================================================================================
 PLAIN              users and passwords of the listener's JAAS line (``user_NAME="password"``)
 SCRAM              users of the znode tree (``scram_users.py``), and delegation tokens
+OAUTHBEARER        users of an OpenID provider, whose keys sign their tokens (``oauth.py``)
 =================  ==========================================================================================
 """
 
@@ -20,12 +21,13 @@ from headrace.broker.configs.sasl_rules import enabled_mechanisms, jaas_entry
 from headrace.coordination import retried_changes
 from headrace.coordination.interface import NodeExistsError, NoNodeError
 from headrace.coordination.paths import SASL_SECRET
-from headrace.security.sasl.mechanism import PLAIN, ServerMechanism
+from headrace.security.sasl.mechanism import OAUTHBEARER, PLAIN, ServerMechanism
 from headrace.security.sasl.plain import PlainServer, PlainUsers
 from headrace.security.sasl.scram import HASHES
 from headrace.security.sasl.scram_server import Decoys, ScramAccount, ScramServer
 
 if TYPE_CHECKING:
+    from headrace.broker.authentication.oauth import TokenValidation
     from headrace.broker.authentication.scram_users import ScramUsers
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.listener_config import ListenerConfig
@@ -64,6 +66,7 @@ class Authentication:
         self._decoys = Decoys(secrets.token_bytes(_SECRET_BYTES), users.shapes_of)
         self._rules: dict[str, LoginRules] = {}
         self._plain_users: dict[str, PlainUsers] = {}
+        self._validations: dict[str, TokenValidation] = {}
         config.on_any_change(self._forget)
 
     async def load(self, coordination: Coordination) -> None:
@@ -95,12 +98,23 @@ class Authentication:
     def _start_mechanism(self, listener: str, mechanism: str) -> ServerMechanism:
         if mechanism in HASHES:
             return ScramServer(mechanism, self.accounts, lambda *of: self._decoys(*of))
+        if mechanism == OAUTHBEARER:
+            return self._token_validation(listener).start()
         assert mechanism == PLAIN, "sasl_rules.py refuses other mechanisms"
         users = self._plain_users.get(listener)
         if users is None:
             entry = jaas_entry(self._config.of_listener(listener, mechanism), mechanism)
             users = self._plain_users[listener] = PlainUsers(entry.users if entry is not None else {})
         return PlainServer(users)
+
+    def _token_validation(self, listener: str) -> TokenValidation:
+        validation = self._validations.get(listener)
+        if validation is None:
+            from headrace.broker.authentication.oauth import token_validation  # few brokers have OAUTHBEARER
+
+            settings = self._config.of_listener(listener, OAUTHBEARER)
+            validation = self._validations[listener] = token_validation(settings, self._runtime.clock)
+        return validation
 
     async def _delay(self, settings: ListenerConfig) -> None:
         delay_ms = settings.int("connection.failed.authentication.delay.ms")
@@ -112,6 +126,7 @@ class Authentication:
     def _forget(self, names: frozenset[str]) -> None:
         if any("sasl." in name for name in names):
             self._plain_users.clear()
+            self._validations.clear()
 
 
 async def _secret_of(coordination: Coordination) -> bytes:

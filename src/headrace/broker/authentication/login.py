@@ -233,7 +233,7 @@ class Login:
         self.session_lifetime_ms = self._limit_session(mechanism)
         self.is_token_authenticated = mechanism.is_token_authenticated
         self._state = State.LOGGED_IN
-        connection.principal = principal
+        connection.authenticated(principal)
         connection.frames.max_frame_bytes = self._rules.max_request_bytes()
 
     def _limit_session(self, mechanism: ServerMechanism) -> int:

@@ -63,8 +63,7 @@ def refusal_line(refused: Mapping[str, str]) -> str:
 def refused_row(name: str) -> Refused | None:
     """Returns the row of a setting, also if the setting has a listener's (and a mechanism's) prefix."""
     if not name.startswith(LISTENER_PREFIX):
-        row = _row(name)
-        return None if row is None or row.only_on_listener else row
+        return _row(name)
     return next((row for base in _without_prefixes(name) if (row := _row(base)) is not None), None)
 
 

@@ -1,7 +1,7 @@
 """Checks the SASL settings of all listeners, before a broker starts and before a change is accepted.
 
 A listener with SASL is refused if nobody could log in, or anybody: an unknown mechanism, a JAAS line that is malformed
-or belongs to another mechanism, PLAIN without users.
+or belongs to another mechanism, PLAIN without users, OAUTHBEARER without a way to verify tokens.
 
 ``listener.name.NAME.MECHANISM.sasl.jaas.config`` is the JAAS line of a mechanism. ``sasl.jaas.config`` alone counts for
 the mechanisms of its login module, if they have no line of their own.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.broker.configs.listeners import Listeners
 from headrace.properties import ConfigError
 from headrace.security.sasl.jaas import JaasEntry, jaas_for, parse_jaas
-from headrace.security.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
+from headrace.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN
 
 if TYPE_CHECKING:
     from headrace.broker.configs.listener_config import ListenerConfig
@@ -24,7 +24,9 @@ _ENABLED = "sasl.enabled.mechanisms"
 _BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
 _JAAS = "sasl.jaas.config"
 #: The mechanisms that a listener may have.
-SERVED = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512)
+SERVED = MECHANISMS
+#: The mechanisms by which brokers log in to each other.
+_OF_BROKERS = tuple(mechanism for mechanism in MECHANISMS if mechanism != OAUTHBEARER)
 
 
 class Settings(Protocol):
@@ -83,6 +85,10 @@ def _listener_problems(listener: str, settings: Settings) -> Iterator[str]:
         except ConfigError as error:
             yield from error.problems
             continue
+        if mechanism == OAUTHBEARER:
+            from headrace.broker.configs.oauth_rules import oauth_problems  # few brokers have OAUTHBEARER
+
+            yield from oauth_problems(listener, of_mechanism, entry)
         if mechanism == PLAIN and (entry is None or not entry.users):
             yield (
                 f"Listener {listener} has PLAIN, but no users: set listener.name.{listener.lower()}.plain.{_JAAS} to "
@@ -93,17 +99,23 @@ def _listener_problems(listener: str, settings: Settings) -> Iterator[str]:
 def _inter_broker_problems(listener: str, settings: Settings) -> Iterator[str]:
     own = settings(listener)
     mechanism, enabled = link_mechanism(own), enabled_mechanisms(own)
-    if mechanism not in enabled:
+    if mechanism == OAUTHBEARER:
+        yield (
+            f"{own.name_of(_BETWEEN_BROKERS)} is {mechanism}, by which brokers cannot log in to each other: set it to "
+            f"one of {', '.join(_OF_BROKERS)}"
+        )
+    elif mechanism not in enabled:
         yield (
             f"{own.name_of(_BETWEEN_BROKERS)} is {mechanism}, but it has to be one of the mechanisms of listener "
             f"{listener}, which brokers use among themselves: {', '.join(enabled)}"
         )
+    if mechanism not in _OF_BROKERS or mechanism not in enabled:
         return
     try:
         entry = jaas_entry(settings(listener, mechanism), mechanism)
     except ConfigError:
         return  # it is one of the listener's problems already
-    if mechanism in SERVED and (entry is None or not {"username", "password"} <= entry.options.keys()):
+    if entry is None or not {"username", "password"} <= entry.options.keys():
         yield (
             f"Brokers log in with {mechanism} on listener {listener}, but there are no credentials: set username and "
             f"password in listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}"

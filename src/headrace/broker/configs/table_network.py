@@ -73,6 +73,11 @@ KEYS: tuple[ConfigKey, ...] = (
         "How many connections per second the broker accepts."),
     ConfigKey("connections.max.idle.ms", LONG, 600_000, None, MEDIUM, READ_ONLY,
         "A connection is closed after this time without traffic; a negative value: never."),
+    ConfigKey("headrace.login.timeout.ms", INT, 30_000, at_least(1), MEDIUM, CLUSTER_WIDE,
+        "How long the TLS handshake and the SASL login of a new connection may take together. Then the connection is "
+        "closed."),
+    ConfigKey("headrace.max.unauthenticated.connections", INT, 1_000, at_least(1), MEDIUM, CLUSTER_WIDE,
+        "How many connections may have an incomplete TLS handshake or login. If there are more, the oldest is closed."),
     ConfigKey("connection.failed.authentication.delay.ms", INT, 100, at_least(0), LOW, READ_ONLY,
         "How long the broker delays the answer to a failed login."),
     ConfigKey("request.timeout.ms", INT, 30_000, None, HIGH, READ_ONLY,

@@ -10,7 +10,7 @@ a listener's prefix (``listener.name.internal.ssl.keystore.location``).
 Settings that are not in this table, although their names suggest it:
 
 * ``max.connections``, ``max.connections.per.ip`` and its overrides, ``*.replication.throttled.rate`` and
-  ``replication.quota.window.*`` are in force.
+  ``replication.quota.window.*`` are in force. So is ``max.connections`` of a listener.
 * ``alter.log.dirs.replication.quota.window.*`` only says how a limit is measured. The limit itself is in force.
 * ``early.start.listeners`` relaxes an authorizer; it protects nothing.
 * ``control.plane.listener.name`` separates kinds of requests, not users.
@@ -33,8 +33,6 @@ class Refused(NamedTuple):
     name: str
     missing: str
     accepted: tuple[str, ...] = ()
-    #: Whether only the setting with a listener's prefix is refused, because the setting works without the prefix.
-    only_on_listener: bool = False
     #: Whether the prefix refuses only settings that table_security.py does not have, such as typing errors.
     only_unknown: bool = False
 
@@ -51,10 +49,15 @@ ROWS: tuple[Refused, ...] = (
     Refused("ssl.provider", "security providers of Java"),
     Refused("ssl.engine.factory.class", "classes that are loaded by name"),
     Refused("sasl.kerberos.", "GSSAPI"),
-    Refused("sasl.oauthbearer.", "OAUTHBEARER"),
-    Refused("sasl.login.", "logins of brokers by OAUTHBEARER or by a class"),
+    Refused("sasl.oauthbearer.token.endpoint.url", "logins of brokers by OAUTHBEARER"),
+    Refused("sasl.oauthbearer.client.", "logins of brokers by OAUTHBEARER"),
+    Refused("sasl.oauthbearer.assertion.", "logins of brokers by OAUTHBEARER"),
+    Refused("sasl.oauthbearer.header.", "logins of brokers by OAUTHBEARER", ("false",)),
+    Refused("sasl.oauthbearer.scope", "logins of brokers by OAUTHBEARER"),
+    Refused("sasl.oauthbearer.jwt.", "classes that are loaded by name"),
+    Refused("sasl.login.class", "classes that are loaded by name"),
+    Refused("sasl.login.callback.handler.class", "classes that are loaded by name"),
     Refused("sasl.client.callback.handler.class", "classes that are loaded by name"),
-    Refused("sasl.server.callback.handler.class", "classes that are loaded by name"),
     Refused("authorizer.", "settings of other authorizers"),
     Refused("authorizer.class.name", "other authorizers than Kafka's own", KAFKA_AUTHORIZERS),
     Refused("principal.builder.class", "principals", (_PRINCIPAL_BUILDER,)),
@@ -67,7 +70,6 @@ ROWS: tuple[Refused, ...] = (
     Refused("controller.quota.window.size.seconds", "client quotas", ("1",)),
     Refused("client.quota.callback.", "client quotas"),
     Refused("max.connection.creation.rate", "limits on new connections", (str(MAX_INT),)),
-    Refused("max.connections", "limits of a single listener", only_on_listener=True),
     Refused("zookeeper.sasl.", "settings of ZooKeeper's Java client", ("false",)),
     Refused("zookeeper.ssl.crl.enable", "revoked certificates", ("false",)),
     Refused("zookeeper.ssl.ocsp.enable", "revoked certificates", ("false",)),

@@ -23,6 +23,11 @@ KAFKA_AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
 
+_TOKEN_VALIDATORS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+
 # One setting is two or three lines: what it is, then what it does.
 # fmt: off
 KEYS: tuple[ConfigKey, ...] = (
@@ -99,13 +104,38 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("password.encoder.iterations", INT, 4096, at_least(1024), LOW, READ_ONLY,
         "How often the function of the key is applied."),
     ConfigKey("sasl.enabled.mechanisms", LIST, ("GSSAPI",), items(), MEDIUM, PER_BROKER,
-        "The SASL mechanisms of a listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. GSSAPI, the default of Kafka, is not "
-        "supported: a listener with SASL needs a value."),
+        "The SASL mechanisms of a listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. GSSAPI, the default of "
+        "Kafka, is not supported: a listener with SASL needs a value."),
     ConfigKey("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM, PER_BROKER,
         "The SASL mechanism with which brokers log in to each other."),
     ConfigKey("sasl.jaas.config", PASSWORD, None, None, MEDIUM, PER_BROKER,
         "Users and passwords of a mechanism, in JAAS form. The name usually has a listener and mechanism prefix: "
         "listener.name.NAME.plain.sasl.jaas.config."),
+    ConfigKey("sasl.server.callback.handler.class", CLASS, None, one_of(*_TOKEN_VALIDATORS), MEDIUM, READ_ONLY,
+        "For OAUTHBEARER, the name of Kafka's own validator of signed tokens, which is what Headrace does. No class is "
+        "loaded by name."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.url", STRING, None, None, MEDIUM, READ_ONLY,
+        "Where the keys are that sign the tokens of OAUTHBEARER: an https or file URL. "
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls must have it, too."),
+    ConfigKey("org.apache.kafka.sasl.oauthbearer.allowed.urls", LIST, (), items(), MEDIUM, READ_ONLY,
+        "The URLs from which a broker may read keys for OAUTHBEARER. Kafka has it as a property of the Java process. "
+        "The environment variable ORG_APACHE_KAFKA_SASL_OAUTHBEARER_ALLOWED_URLS adds to it."),
+    ConfigKey("sasl.oauthbearer.expected.audience", LIST, None, items(), LOW, READ_ONLY,
+        "A token must be for one of these audiences. Unset: the audience is not checked."),
+    ConfigKey("sasl.oauthbearer.expected.issuer", STRING, None, None, LOW, READ_ONLY,
+        "A token must have this issuer. Unset: the issuer is not checked."),
+    ConfigKey("sasl.oauthbearer.clock.skew.seconds", INT, 30, at_least(0), LOW, READ_ONLY,
+        "How much the clocks of the broker and of the provider may differ, in seconds."),
+    ConfigKey("sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW, READ_ONLY,
+        "The claim that has the scopes of a token."),
+    ConfigKey("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, LOW, READ_ONLY,
+        "The claim that has the name of the user."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, at_least(1), LOW, READ_ONLY,
+        "The keys are read again after this time in milliseconds, and when a token names an unknown key."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, at_least(0), LOW, READ_ONLY,
+        "How long a broker waits after it could not read the keys; twice as long after each further failure."),
+    ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, at_least(0), LOW, READ_ONLY,
+        "The longest such wait."),
     ConfigKey("sasl.server.max.receive.size", INT, 524_288, None, MEDIUM, READ_ONLY,
         "The maximum size in bytes of a request before login."),
     ConfigKey("connections.max.reauth.ms", LONG, 0, None, MEDIUM, READ_ONLY,

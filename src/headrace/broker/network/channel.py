@@ -23,6 +23,10 @@ class Channel(Protocol):
     def local_address(self) -> tuple[str, int]: ...
 
     @property
+    def is_established(self) -> bool:
+        """Whether requests can arrive. The channel calls :meth:`Connection.established` when that becomes true."""
+
+    @property
     def has_unread(self) -> bool:
         """Whether the client is known to have sent bytes that were not received yet."""
 

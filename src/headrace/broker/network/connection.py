@@ -41,8 +41,8 @@ HOLD_BYTES = 32 * 1024
 class Connection:
     __slots__ = (
         "_channel", "_held", "_is_answered", "_metrics", "_on_close", "_out", "_queue", "_request",
-        "client_software", "frames", "host", "is_closed", "last_active_ns", "listener_name", "login",
-        "on_next_request_arrived", "peer", "principal",
+        "client_software", "frames", "host", "is_authenticated", "is_closed", "last_active_ns", "listener_name",
+        "login", "on_next_request_arrived", "peer", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -61,8 +61,10 @@ class Connection:
         self.peer = peer
         #: The client's IP address, as ACLs name it.
         self.host = peer.rpartition(":")[0].strip("[]")
-        #: Who the client is. An authenticated connection replaces it.
+        #: Who the client is. :meth:`authenticated` sets it.
         self.principal = ANONYMOUS
+        #: Whether the TLS handshake and the login are complete, where the listener has them.
+        self.is_authenticated = login is None and channel.is_established
         self.listener_name = listener_name
         #: How far the client's login is. None on listeners without SASL.
         self.login = login
@@ -116,7 +118,11 @@ class Connection:
     def established(self, principal: Principal) -> None:
         """The channel is open. The client is this principal, unless it has to log in."""
         if self.login is None:
-            self.principal = principal
+            self.authenticated(principal)
+
+    def authenticated(self, principal: Principal) -> None:
+        self.principal = principal
+        self.is_authenticated = True
 
     def next_request_arrived(self) -> None:
         """The channel has noticed bytes while a request is in progress."""

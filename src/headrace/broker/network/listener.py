@@ -146,7 +146,7 @@ class Listener:
     def _accept(self) -> None:
         assert self._socket is not None
         for _ in range(_ACCEPTS_PER_TURN):
-            if self._connections.is_full:
+            if not self._connections.has_room(self.name):
                 self._loop.remove_reader(self._socket)
                 self._connections.when_there_is_room(self._watch)
                 return

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class PlainChannel:
     __slots__ = ("_connection", "_is_paused", "_parts", "_socket", "_writes", "loop")
 
+    is_established = True
     #: Bytes that arrive during a request are noticed by the loop, and need not be remembered.
     has_unread = False
     _connection: Connection

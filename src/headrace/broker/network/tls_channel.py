@@ -47,8 +47,8 @@ _NO_BUFFER = memoryview(b"")
 
 class TlsChannel:
     __slots__ = (
-        "_connection", "_is_closed", "_is_established", "_is_owned_by_loop", "_is_sending", "_parts", "_principal_of",
-        "_session", "_socket", "_waits_to_send", "has_unread", "processor",
+        "_connection", "_is_closed", "_is_owned_by_loop", "_is_sending", "_parts", "_principal_of", "_session",
+        "_socket", "_waits_to_send", "has_unread", "is_established", "processor",
     )  # fmt: skip
 
     _connection: Connection
@@ -69,7 +69,7 @@ class TlsChannel:
         self._socket = sock
         self._session = TlsSession(sock, context)
         self._principal_of = principal_of
-        self._is_established = False
+        self.is_established = False
         self._is_owned_by_loop = False
         self._is_closed = False
         self._parts: Parts = deque()
@@ -162,7 +162,7 @@ class TlsChannel:
         is_readable = events & _READABLE
         if is_readable:
             self._session.readable(is_ending=bool(events & _ENDING))
-        if not self._is_established:
+        if not self.is_established:
             if is_readable or self._session.has_unsent:
                 self.processor.shake_hands_later(self)
             return
@@ -176,7 +176,7 @@ class TlsChannel:
                 self.processor.calls_to_loop.add(self._notice_unread)
 
     def shake_hands(self) -> None:
-        if self._is_closed or self._is_established:
+        if self._is_closed or self.is_established:
             return
         try:
             if self._session.shake_hands(self.processor.buffer) is not Turn.DONE:
@@ -188,7 +188,7 @@ class TlsChannel:
         except OSError as error:  # ssl.SSLError is one
             self.fail(f"the TLS handshake failed: {_reason(error)}")
             return
-        self._is_established = True
+        self.is_established = True
         self.processor.calls_to_loop.add(partial(self._establish, principal))
         self._receive()
 

@@ -26,6 +26,7 @@ from headrace.client.consumer.fetch_requests import FetchLimits, highest_version
 from headrace.client.consumer.fetch_session import SessionRequest
 from headrace.client.consumer.offset_lookup import FoundOffset, OffsetLookup
 from headrace.client.errors import (
+    AuthenticationFailed,
     BadResponse,
     BrokerError,
     BrokerUnreachable,
@@ -311,6 +312,8 @@ class Fetcher:
             await self._refresh()
         except HeadraceError as error:
             logger.warning("the metadata could not be refreshed: %s", error)
+            if isinstance(error, AuthenticationFailed):
+                self._fail(self._positions.assignment(), error)
             self._retry_later("metadata", lambda: self._running.discard("metadata"))
             return
         if self._cluster.is_stale() or any(self._leader_of(one) is None for one in self._positions.assignment()):
@@ -358,7 +361,7 @@ class Fetcher:
     def _lookup_failed(self, name: str, partitions: Iterable[TopicPartition], error: HeadraceError) -> None:
         self._lookups.pop(name, None)
         self._retry_later(name, lambda: self._running.discard(name))
-        if isinstance(error, BrokerError) and not error.is_retriable:
+        if isinstance(error, AuthenticationFailed) or (isinstance(error, BrokerError) and not error.is_retriable):
             self._fail(partitions, error)
         else:
             logger.warning("the positions could not be looked up: %s", error)

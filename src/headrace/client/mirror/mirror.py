@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from headrace.client.errors import BrokerError, ErrorCode, HeadraceError, ProducerFenced
+from headrace.client.errors import AuthenticationFailed, BrokerError, ErrorCode, HeadraceError, ProducerFenced
 from headrace.client.mirror.options import MirrorError, MirrorEvents, MirrorOptions
 from headrace.client.mirror.session import MirrorState, Session
 from headrace.client.retry import Backoff
@@ -71,6 +71,8 @@ class Mirror:
             raise error
         if isinstance(error, ProducerFenced) and not session.is_round_overdue:
             raise MirrorError(f"another mirror with the name {self._options.name!r} has taken over") from error
-        is_passing = not isinstance(error, BrokerError) or error.is_retriable or error.code in _REPAIRED_BY_NEW_PRODUCER
+        is_passing = not isinstance(error, AuthenticationFailed) and (
+            not isinstance(error, BrokerError) or error.is_retriable or error.code in _REPAIRED_BY_NEW_PRODUCER
+        )
         if not is_passing and self._options.ends_on_failure:
             raise error

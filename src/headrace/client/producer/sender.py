@@ -30,7 +30,7 @@ from typing import Any
 from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
 from headrace.client.connection import Connection
-from headrace.client.errors import HeadraceError, UnsupportedByBroker
+from headrace.client.errors import AuthenticationFailed, HeadraceError, UnsupportedByBroker
 from headrace.client.partitioners.strategies import Adaptive, Partitioner
 from headrace.client.producer.accumulator import Accumulator
 from headrace.client.producer.batch import NO_OFFSET, ProducerBatch
@@ -206,7 +206,7 @@ class Sender:
         self._batch_errors.append(error)
 
     def _task_failed(self, name: str, error: HeadraceError) -> None:
-        if name != "metadata":
+        if name != "metadata" or isinstance(error, AuthenticationFailed):
             self.fatal = error
 
     def _leader_of(self, topic: str, partition: int) -> int | None:

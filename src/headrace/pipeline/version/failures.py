@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 from headrace.client.errors import (
+    AuthenticationFailed,
     BadResponse,
     BrokerError,
     BrokerUnreachable,
@@ -56,6 +57,7 @@ BY_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (UnknownTopic, P),  # retriable in Kafka; but a deleted topic took the data of the view with it
     (InvalidTopic, P),
     (NotAuthorized, P),
+    (AuthenticationFailed, P),
     (UnsupportedByBroker, P),
     (BadOption, P),
     (UnsuitableSchema, P),
@@ -73,6 +75,9 @@ BY_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
 BY_NAME: dict[str, FailureKind] = {
     **{error_class.__name__: kind for error_class, kind in BY_CLASS},
     **{error_class.__name__: T for error_class in ConnectionError.__subclasses__()},
+    "TlsHandshakeFailed": P,
+    "SaslAuthenticationFailed": P,
+    "UnsupportedMechanism": P,
     "ViewError": P,
     "UnsuitableDecode": P,
     "UnsuitableAvro": P,

@@ -104,8 +104,7 @@ def _facts(key: ConfigKey) -> tuple[str, str, str, str]:
 
 
 def _refused_row(row: Refused) -> tuple[str, str, str]:
-    name = f"listener.name.NAME.{row.name}" if row.only_on_listener else row.name
-    return f"`{name}`", _accepted(row), row.missing
+    return f"`{row.name}`", _accepted(row), row.missing
 
 
 def _accepted(row: Refused) -> str:
