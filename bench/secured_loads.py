@@ -11,11 +11,19 @@ from pathlib import Path
 
 import loads
 from loads import Latency, Rate
-from secured_servers import TLS, Secured
+from secured_servers import SCRAM, TLS, Secured
 from servers import java
+
+from headrace import Admin
+from headrace.client.admin.scram import UserScramCredentialUpsertion
+from headrace.protocol.api import Api
+from headrace.security.sasl.mechanism import SCRAM_SHA_256
+from headrace.security.sasl.scram_client import ScramClient
+from headrace.testing import RawClient
 
 #: Two clients at a time keep the broker busy: one computes while the other waits.
 _CLIENTS = 2
+_USER, _PASSWORD = "alice", "secret"
 
 
 def consume_by_java(secured: Secured, topic: str, count: int) -> Rate:
@@ -55,6 +63,33 @@ def _shake_hands(secured: Secured, listener: str, count: int) -> None:
             # In TLS 1.3 the client is done before the broker has checked the client's certificate.
             tls.sendall(api_versions)
             assert len(tls.recv(4)) == 4
+
+
+def make_user(secured: Secured) -> None:
+    """Gives both brokers the user of :func:`scram_logins`."""
+    with Admin(bootstrap_servers=f"127.0.0.1:{secured.server.port}") as admin:
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion(_USER, SCRAM_SHA_256, _PASSWORD)]).all()
+
+
+def scram_logins(secured: Secured, count: int) -> Rate:
+    """Opens connections one after the other, each with a whole login. The CPU is that of one login."""
+    cpu, started = secured.cpu_seconds, time.perf_counter()
+    with ThreadPoolExecutor(_CLIENTS) as pool:
+        for done in [pool.submit(_log_in, secured, count // _CLIENTS) for _ in range(_CLIENTS)]:
+            done.result()
+    elapsed = time.perf_counter() - started
+    return Rate(count / elapsed, (secured.cpu_seconds - cpu) / count * 1e6)
+
+
+def _log_in(secured: Secured, count: int) -> None:
+    """The client computes its salted password once (``scram.salted_password``), as clients that log in often do."""
+    for _ in range(count):
+        with RawClient(f"127.0.0.1:{secured.ports[SCRAM]}") as client:
+            mechanism = ScramClient(SCRAM_SHA_256, _USER, _PASSWORD)
+            client.ask(Api.SASL_HANDSHAKE, 1, mechanism=mechanism.name)
+            token: bytes | None = mechanism.first()
+            while token is not None:
+                token = mechanism.step(client.ask(Api.SASL_AUTHENTICATE, 2, auth_bytes=token).auth_bytes)
 
 
 def one_record_acked(secured: Secured, topic: str, count: int) -> Latency:

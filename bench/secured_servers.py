@@ -1,4 +1,4 @@
-"""Starts both brokers with TLS listeners, certificates included, and says how a client connects to each listener."""
+"""Starts both brokers with TLS and SASL listeners, and says how a client connects to each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from headrace.testing.ports import free_port
 
-TLS, MUTUAL = "SSL", "MUTUAL"
+TLS, MUTUAL, SCRAM = "SSL", "MUTUAL", "SASL_PLAINTEXT"
+_SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,13 @@ def running_brokers(folder: Path) -> Iterator[dict[str, Secured]]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(certificates.authority),
         "listener.name.mutual.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        f"listener.name.{SCRAM.lower()}.scram-sha-256.sasl.jaas.config": f"{_SCRAM_MODULE} required;",
     }
     with ExitStack() as stack:
         sides: dict[str, Secured] = {}
         for side, start in (("apache", servers.apache), ("headrace", servers.headrace)):
-            ports = {TLS: free_port(), MUTUAL: free_port()}
+            ports = {listener: free_port() for listener in (TLS, MUTUAL, SCRAM)}
             server = stack.enter_context(start(folder / side, settings, listeners=ports))
             sides[side] = Secured(server, ports, certificates)
         yield sides

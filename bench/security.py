@@ -3,8 +3,8 @@
     .venv/bin/python bench/security.py [--quick] [--write] [--only PART ...]
 
 ``--write`` puts the table into docs/performance.md. Both brokers have one key (RSA, 2,048 bits) and the same listeners:
-SSL, and MUTUAL, which demands a certificate of the client. A part of the benchmark is a function in ``PARTS``, with its
-rows in ``rows``. To measure another kind of protection, add a part and its rows.
+SSL, MUTUAL, which demands a certificate of the client, and SASL_PLAINTEXT. A part of the benchmark is a function in
+``PARTS``, with its rows in ``rows``. To measure another kind of protection, add a part and its rows.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def rows() -> dict[str, Row]:
         "handshakes cpu": Row("broker CPU of such a handshake", "µs", "<="),
         "mutual": Row("TLS handshakes with certificates of clients", "handshakes/s", ">=", 1.0),
         "mutual cpu": Row("broker CPU of such a handshake", "µs", "<="),
+        "logins": Row("SCRAM-SHA-256 logins, without TLS", "logins/s", ">=", 1.0),
+        "logins cpu": Row("broker CPU of such a login", "µs", "<="),
         "ack p50": Row("one record acked over TLS, p50", "ms", "<=", 1.1),
         "ack p99": Row("one record acked over TLS, p99", "ms", "<=", 1.0),
     }
@@ -69,6 +71,16 @@ def handshakes(table: Table, sides: Sides, scale: float) -> None:
         put_best_rates(table, key, f"{key} cpu", done)
 
 
+def logins(table: Table, sides: Sides, scale: float) -> None:
+    count = int(2_000 * scale)
+    for secured in sides.values():
+        secured_loads.make_user(secured)
+    for _ in range(3 if "apache" in sides else 0):
+        secured_loads.scram_logins(sides["apache"], count)
+    done = alternate(sides, lambda secured: secured_loads.scram_logins(secured, count), rounds=4)
+    put_best_rates(table, "logins", "logins cpu", done)
+
+
 def acks(table: Table, sides: Sides, scale: float) -> None:
     count = int(2_000 * scale)
     for secured in sides.values():
@@ -83,7 +95,12 @@ def acks(table: Table, sides: Sides, scale: float) -> None:
 
 
 #: The parts of the benchmark, in order. A part fills the rows that it measures.
-PARTS: dict[str, Callable[[Table, Sides, float], None]] = {"bulk": bulk, "handshakes": handshakes, "acks": acks}
+PARTS: dict[str, Callable[[Table, Sides, float], None]] = {
+    "bulk": bulk,
+    "handshakes": handshakes,
+    "logins": logins,
+    "acks": acks,
+}
 
 
 def main() -> None:

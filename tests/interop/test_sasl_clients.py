@@ -11,8 +11,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError as AiokafkaError
+from aiokafka.helpers import create_ssl_context
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvider
 
+from certificates import certificate
 from headrace import Broker
 from headrace.security.sasl.scram import new_credential
 from token_harness import key_set, signed
@@ -190,3 +192,62 @@ async def test_aiokafka_by_token(oauth_address: str) -> None:
         sasl_oauth_token_provider=Provider(),
     ) as producer:
         await producer.send_and_wait("aiokafka-token", b"value")
+
+
+# -- over TLS
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The address of a SASL_SSL listener, and the file of the authority that signed the broker's certificate."""
+    folder = tmp_path_factory.mktemp("stores")
+    stores = certificate().write(folder)
+    config = {
+        **stores,
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
+    with Broker(config=config) as broker:
+        broker.core.scram_users.put(USER, {"SCRAM-SHA-512": new_credential("SCRAM-SHA-512", PASSWORD).to_text()})
+        yield broker.bootstrap_servers, stores["ssl.truststore.location"]
+
+
+def test_confluent_over_tls(tls: tuple[str, str]) -> None:
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": tls[0],
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": tls[1],
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+    )
+    producer.produce("tls", b"value")
+    assert producer.flush(WITHIN_S) == 0
+
+
+def test_kafka_python_over_tls(tls: tuple[str, str]) -> None:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=tls[0],
+        security_protocol="SASL_SSL",
+        ssl_cafile=tls[1],
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_plain_username=USER,
+        sasl_plain_password=PASSWORD,
+    )
+    producer.send("tls", b"value").get(WITHIN_S)
+    producer.close()
+
+
+async def test_aiokafka_over_tls(tls: tuple[str, str]) -> None:
+    async with AIOKafkaProducer(
+        bootstrap_servers=tls[0],
+        security_protocol="SASL_SSL",
+        ssl_context=create_ssl_context(cafile=tls[1]),
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_plain_username=USER,
+        sasl_plain_password=PASSWORD,
+    ) as producer:
+        await producer.send_and_wait("tls", b"value")

@@ -178,6 +178,13 @@ def test_only_the_handshake_comes_after_api_versions_and_only_tokens_after_the_h
                 client.ask(Api.API_VERSIONS, 1)
 
 
+def test_a_second_handshake_instead_of_a_token_fails_the_login(client: RawClient) -> None:
+    client.ask(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+    answer = client.ask(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+    assert (answer.error_code, answer.mechanisms) == (ErrorCode.illegal_sasl_state, ())
+    assert client.is_closed_by_peer()
+
+
 def test_a_newer_api_versions_may_be_repeated(client: RawClient) -> None:
     client.send_frame(pack(">hhih", Api.API_VERSIONS, 99, 1, -1))
     assert client.read_frame()[4:6] == pack(">h", ErrorCode.unsupported_version)

@@ -1,5 +1,7 @@
 """Settings in the tree, and how changes of them get round."""
 
+import asyncio
+
 import pytest
 from cluster_member_harness import ClusterMemberHarness, until
 
@@ -8,6 +10,7 @@ from headrace.coordination.tree.host import TreeHost
 from headrace.coordination.znodes import ConfigChange, EntityConfig
 from headrace.protocol.errors import InvalidRequest
 from headrace.security.password_encoder import PasswordEncoder
+from headrace.security.sasl.scram import new_credential
 from headrace.testing import ManualClock
 
 CHANGES = "/config/changes"
@@ -59,6 +62,44 @@ async def test_settings_of_all_brokers_and_of_one(brokers):
     await here.configs.write("topics", "last", {"retention.ms": "5"})
     await until(lambda: there.configs.of_topic("last"))
     assert there.config.int("message.max.bytes") == 77
+
+
+async def test_users_get_round_and_are_read_at_the_start(brokers):
+    here, there = brokers
+    await started(here)
+    first = new_credential("SCRAM-SHA-256", "secret").to_text()
+    await here.configs.change_user("al%20ice", lambda configs: {**configs, "SCRAM-SHA-256": first})
+    assert list(here.scram_users) == ["al ice"]
+    await started(there)
+    assert there.scram_users.of("al ice") == here.scram_users.of("al ice")
+    second = new_credential("SCRAM-SHA-512", "other").to_text()
+    await there.configs.change_user("al%20ice", lambda configs: {**configs, "SCRAM-SHA-512": second})
+    await until(lambda: set(here.scram_users.of("al ice")) == {"SCRAM-SHA-256", "SCRAM-SHA-512"})
+    await here.configs.change_user("al%20ice", lambda configs: {})
+    await until(lambda: list(there.scram_users) == [])
+
+
+async def test_concurrent_changes_of_a_user_are_not_lost(brokers):
+    here, there = brokers
+    await started(here, there)
+    text = new_credential("SCRAM-SHA-256", "secret").to_text()
+    await asyncio.gather(
+        here.configs.change_user("a", lambda configs: {**configs, "SCRAM-SHA-256": text}),
+        there.configs.change_user("a", lambda configs: {**configs, "SCRAM-SHA-512": text}),
+        here.configs.change_user("a", lambda configs: {**configs, "producer_byte_rate": "1"}),
+    )
+    assert set(await here.configs.read("users", "a")) == {"SCRAM-SHA-256", "SCRAM-SHA-512", "producer_byte_rate"}
+
+
+async def test_users_that_went_while_a_broker_was_away_are_forgotten(brokers):
+    here, there = brokers
+    await started(here, there)
+    text = new_credential("SCRAM-SHA-256", "secret").to_text()
+    await here.configs.change_user("a", lambda configs: {"SCRAM-SHA-256": text})
+    await until(lambda: "a" in there.scram_users)
+    await here.coordination.delete("/config/users/a")
+    there.configs.read_again()
+    await until(lambda: "a" not in there.scram_users)
 
 
 async def test_a_groups_settings_get_round_and_are_read_at_the_start(brokers):

@@ -68,11 +68,20 @@ def test_nobody_logs_in_as_somebody_else() -> None:
     assert server.authorization_id == "alice"
 
 
-@pytest.mark.parametrize("token", [b"\0\0secret", b"\0alice\0", b"alice\0secret", b"\0alice\0x\0more", b"\0\xff\0x"])
-def test_a_malformed_token_gets_the_general_answer(token: bytes) -> None:
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        (b"\0\0secret", "Authentication failed: username not specified"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+        (b"alice\0secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+        (b"\0alice\0x\0more", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (b"\0\xff\0x", None),
+    ],
+)
+def test_a_malformed_token_gets_kafkas_answer(token: bytes, text: str | None) -> None:
     with pytest.raises(AuthenticationFailed) as failed:
         PlainServer(USERS).step(token)
-    assert failed.value.for_peer is None
+    assert failed.value.for_peer == text
 
 
 def test_no_object_shows_a_password() -> None:

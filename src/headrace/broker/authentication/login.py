@@ -6,6 +6,7 @@ state        requests that are read                next state
 START        ApiVersions, SaslHandshake            VERSIONS, TOKENS or RAW_TOKENS
 VERSIONS     SaslHandshake                         TOKENS or RAW_TOKENS
 TOKENS       SaslAuthenticate                      LOGGED_IN when the mechanism is complete
+             SaslHandshake                         FAILED
 RAW_TOKENS   a frame is a token of the mechanism   LOGGED_IN when the mechanism is complete
 LOGGED_IN    all                                   TOKENS or RAW_TOKENS by SaslHandshake
 FAILED       none: the connection is closed
@@ -68,7 +69,7 @@ class State(Enum):
 READ: dict[State, frozenset[Api]] = {
     State.START: frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE}),
     State.VERSIONS: frozenset({Api.SASL_HANDSHAKE}),
-    State.TOKENS: frozenset({Api.SASL_AUTHENTICATE}),
+    State.TOKENS: frozenset({Api.SASL_AUTHENTICATE, Api.SASL_HANDSHAKE}),
     State.FAILED: frozenset(),
 }
 
@@ -165,6 +166,9 @@ class Login:
 
         :param principal: the user of the connection, if the user has logged in before.
         """
+        if self._state is State.TOKENS:
+            self._state = State.FAILED
+            return ErrorCode.illegal_sasl_state
         if self._state is State.LOGGED_IN:
             if not self._may_log_in_again():
                 return ErrorCode.illegal_sasl_state

@@ -2,9 +2,9 @@
 
 Speaks v0. The client sends the salted password; the broker stores what follows from it. Errors are per user, and a user
 with an error keeps all credentials as they were: UNACCEPTABLE_CREDENTIAL for no name, no salt, or iterations outside of
-4096 to 16384; UNSUPPORTED_SASL_MECHANISM for an unknown mechanism; DUPLICATE_RESOURCE for a credential that the request
-names twice; RESOURCE_NOT_FOUND for a deletion of what is not there. Any broker writes to the tree, not only the
-controller. The client needs ALTER on the cluster.
+4096 to 16384; UNSUPPORTED_SASL_MECHANISM for an unknown mechanism; DUPLICATE_RESOURCE for a user that the request names
+twice, even with two mechanisms; RESOURCE_NOT_FOUND for a deletion of what is not there. Any broker writes to the tree,
+not only the controller. The client needs ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -44,27 +44,25 @@ async def _alter(store: ConfigStore, name: str, wanted: list[Any], *, is_allowed
     with code_for_errors(user=name) as answer:
         if not is_allowed:
             raise ClusterAuthorizationFailed("the client needs ALTER on the cluster")
-        changes = _changes(name, wanted)
-        await store.change_user_configs(name, lambda configs: _changed(configs, changes))
+        mechanism, credential = _change(name, wanted)
+        await store.change_user_configs(name, lambda configs: _changed(configs, mechanism, credential))
     return answer
 
 
-def _changes(name: str, wanted: list[Any]) -> dict[str, str | None]:
-    """Returns the new value of each credential of a user by mechanism; None deletes the credential.
+def _change(name: str, wanted: list[Any]) -> tuple[str, str | None]:
+    """Returns the mechanism and the new credential of a user; None deletes the credential.
 
     :raises KafkaError: if the request is not valid.
     """
+    first, *more = wanted
     if not name:
         raise UnacceptableCredential("Username must not be empty")
-    changes: dict[str, str | None] = {}
-    for one in wanted:
-        mechanism = _MECHANISMS.get(one.mechanism)
-        if mechanism is None:
-            raise UnsupportedSaslMechanism("Unknown SCRAM mechanism")
-        if mechanism in changes:
-            raise DuplicateResource("A user credential cannot be altered twice in the same request")
-        changes[mechanism] = _credential(mechanism, one) if hasattr(one, "salt") else None
-    return changes
+    mechanism = _MECHANISMS.get(first.mechanism)
+    if mechanism is None:
+        raise UnsupportedSaslMechanism("Unknown SCRAM mechanism")
+    if more:
+        raise DuplicateResource("A user credential cannot be altered twice in the same request")
+    return mechanism, _credential(mechanism, first) if hasattr(first, "salt") else None
 
 
 def _credential(mechanism: str, wanted: Any) -> str:
@@ -77,11 +75,9 @@ def _credential(mechanism: str, wanted: Any) -> str:
     return credential_of(mechanism, wanted.salted_password, wanted.salt, wanted.iterations).to_text()
 
 
-def _changed(configs: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    changed = dict(configs)
-    for mechanism, credential in changes.items():
-        if credential is not None:
-            changed[mechanism] = credential
-        elif changed.pop(mechanism, None) is None:
-            raise ResourceNotFound("Attempt to delete a user credential that does not exist")
-    return changed
+def _changed(configs: Mapping[str, str], mechanism: str, credential: str | None) -> Mapping[str, str]:
+    if credential is not None:
+        return {**configs, mechanism: credential}
+    if mechanism not in configs:
+        raise ResourceNotFound("Attempt to delete a user credential that does not exist")
+    return {name: value for name, value in configs.items() if name != mechanism}

@@ -30,4 +30,4 @@ async def handle(request: Request) -> Reply:
             "error_message": error.for_peer,
             "auth_bytes": b"",
         }
-    return {"auth_bytes": answer, "session_lifetime": login.session_lifetime_ms}
+    return {"error_message": "", "auth_bytes": answer, "session_lifetime": login.session_lifetime_ms}

@@ -82,7 +82,7 @@ class ScramAdmin:
     async def alter_user_scram_credentials(
         self, alterations: Iterable[ScramAlteration], *, timeout_ms: float | None = None
     ) -> Results[str, None]:
-        """Sets and deletes credentials. A user with an error keeps all credentials.
+        """Sets and deletes credentials: one per user and call, as Kafka demands.
 
         ::
 

@@ -36,10 +36,12 @@ class PlainServer(ServerState):
     def step(self, token: bytes) -> bytes:
         parts = text_of(token, "the PLAIN token").split("\0", 3)
         if len(parts) != 3:
-            raise AuthenticationFailed(f"a PLAIN token has 3 parts, this one has {len(parts)} or more")
+            text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+            raise AuthenticationFailed(text, for_peer=text)
         authorization_id, username, password = parts
         if not username or not password:
-            raise AuthenticationFailed(f"the PLAIN token has no {'password' if username else 'user name'}")
+            text = f"Authentication failed: {'password' if username else 'username'} not specified"
+            raise AuthenticationFailed(text, for_peer=text)
         if not self._is_password_of(username, password):
             raise AuthenticationFailed("unknown user or wrong password", for_peer=_WRONG)
         if authorization_id not in ("", username):

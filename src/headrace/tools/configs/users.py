@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.admin.scram import (
+    ScramAlteration,
     ScramCredentialInfo,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
@@ -47,7 +48,9 @@ def alter(options: Namespace, user: str, wanted: Sequence[ConfigChange], out: Ou
         _run_in_tree(options, lambda tree: _alter_tree(tree, user, upsertions, deletions))
     else:
         with connect(options) as admin:
-            admin.alter_user_scram_credentials([*deletions, *upsertions]).value(user)
+            alterations: list[ScramAlteration] = [*deletions, *upsertions]
+            for alteration in alterations:  # a request may name a user once
+                admin.alter_user_scram_credentials([alteration]).value(user)
     out.show(
         {"entityType": "users", "entityName": user, "changed": [change.name for change in wanted]},
         f"Completed updating config for user {user}.",
