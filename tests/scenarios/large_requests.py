@@ -43,6 +43,8 @@ _VALUES: dict[Api, dict[str, Any]] = {
     Api.PRODUCE: {"acks": 1, "timeout": 5_000, "transactional_id": None},
     Api.FETCH: {"replica_id": -1, "max_wait": 0, "max_bytes": 1_048_576, "partition_max_bytes": 1_024},
     Api.LIST_OFFSETS: {"replica_id": -1, "timestamp": -1, "current_leader_epoch": -1},
+    Api.CREATE_ACLS: {"resource_type": 2, "resource_pattern_type": 3, "operation": 3, "permission_type": 3},
+    Api.DELETE_ACLS: {"resource_type_filter": 2, "pattern_type_filter": 3, "operation": 1, "permission_type": 1},
     Api.METADATA: {"allow_auto_topic_creation": False},
     Api.OFFSET_COMMIT: {"member_id": "", "generation_id": -1, "generation_id_or_member_epoch": -1},
     Api.OFFSET_FETCH: {"member_id": None, "member_epoch": -1},

@@ -28,6 +28,7 @@ COMMANDS = {
     "delete-records": ("headrace.tools.delete_records", "delete the oldest records of partitions"),
     "get-offsets": ("headrace.tools.get_offsets.command", "show the first and last offsets of partitions"),
     "log-dirs": ("headrace.tools.log_dirs", "show the size of partitions on the disks of brokers"),
+    "acls": ("headrace.tools.acls.command", "list, add and remove ACLs"),
     "delegation-tokens": (
         "headrace.tools.delegation_tokens",
         "create, renew, expire and describe delegation tokens",

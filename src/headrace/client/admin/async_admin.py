@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from headrace.client.admin.acls import AclsAdmin
 from headrace.client.admin.cluster import ClusterAdmin
 from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.delegation_tokens import DelegationTokensAdmin
@@ -68,6 +69,7 @@ class AsyncAdmin:
         self._transactions = TransactionsAdmin(requests)
         self._scram = ScramAdmin(requests)
         self._delegation_tokens = DelegationTokensAdmin(requests)
+        self._acls = AclsAdmin(requests)
         self._cluster = ClusterAdmin(requests)
 
     async def start(self, *, timeout_ms: float | None = None) -> None:
@@ -134,6 +136,10 @@ class AsyncAdmin:
     renew_delegation_token = _method_of("_delegation_tokens", DelegationTokensAdmin.renew_delegation_token)
     expire_delegation_token = _method_of("_delegation_tokens", DelegationTokensAdmin.expire_delegation_token)
     describe_delegation_tokens = _method_of("_delegation_tokens", DelegationTokensAdmin.describe_delegation_tokens)
+
+    describe_acls = _method_of("_acls", AclsAdmin.describe_acls)
+    create_acls = _method_of("_acls", AclsAdmin.create_acls)
+    delete_acls = _method_of("_acls", AclsAdmin.delete_acls)
 
     describe_cluster = _method_of("_cluster", ClusterAdmin.describe_cluster)
     describe_features = _method_of("_cluster", ClusterAdmin.describe_features)

@@ -100,6 +100,10 @@ class Admin:
     expire_delegation_token = _blocking(AsyncAdmin.expire_delegation_token)
     describe_delegation_tokens = _blocking(AsyncAdmin.describe_delegation_tokens)
 
+    describe_acls = _blocking(AsyncAdmin.describe_acls)
+    create_acls = _blocking(AsyncAdmin.create_acls)
+    delete_acls = _blocking(AsyncAdmin.delete_acls)
+
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)
     describe_features = _blocking(AsyncAdmin.describe_features)
     api_versions = _blocking(AsyncAdmin.api_versions)

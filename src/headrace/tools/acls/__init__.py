@@ -1,0 +1,1 @@
+"""``headrace acls``: lists, adds and removes ACLs."""
