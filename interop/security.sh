@@ -21,8 +21,11 @@ security_checks() { # [apache]: on Apache Kafka, to see that a failure is not th
     check 'security: kafka-delegation-tokens, and a login by token' delegation_tokens
     check 'security: kafka-acls removes rules' acl_removal
     check 'security: kafka-configs removes a user' scram_removal
+    check 'security: kafka-configs replaces a key store' key_store_replacement "${1:-}"
     check 'security: the broker stops cleanly' stop_broker secured
     if [ "${1:-}" != apache ]; then
+        check 'security: names of certificates, and rules for them, as Java has them' \
+            .venv/bin/python interop/security/names_like_java.py
         PYTHONPATH=interop program 'security: the ACL matrix' 400 .venv/bin/python -m acls.matrix live
     fi
 }
@@ -109,6 +112,26 @@ acl_removal() {
 scram_removal() {
     configs_as_admin --alter --entity-type users --entity-name bob --delete-config SCRAM-SHA-256
     lacks "'bob'" describe_users
+}
+
+served_certificate() { # ADDRESS
+    .venv/bin/python -c 'import ssl, sys; print(ssl.get_server_certificate(tuple(sys.argv[1].split(":"))), end="")' "$1"
+}
+
+key_store_replacement() { # [apache]
+    local address id=0 tries
+    if [ "$1" = apache ]; then id=1; fi
+    address=$(sed -n 's/^bootstrap.servers=//p' "$secured/ssl-jks.properties")
+    configs_as_admin --alter --entity-type brokers --entity-name "$id" \
+        --add-config "listener.name.jks.ssl.keystore.location=$secured/renewed.jks"
+    for ((tries = 0; tries < 50; tries++)); do # Apache Kafka answers before it uses the new store
+        if [ "$(served_certificate "$address" | tr -d '\n')" = "$(sed '/END CERT/q' "$secured/renewed.crt" | tr -d '\n')" ]; then
+            return 0
+        fi
+        sleep 0.1
+    done
+    echo 'the listener still has its old certificate'
+    return 1
 }
 
 perf_tools() {

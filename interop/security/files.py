@@ -237,7 +237,8 @@ def write(path: Path, settings: dict[str, str]) -> None:
 def main(folder: Path, is_apache: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     certificates = Certificates(folder)
-    certificates.issue("server", [(NameOID.COMMON_NAME, "localhost")])
+    for name in ("server", "renewed"):
+        certificates.issue(name, [(NameOID.COMMON_NAME, "localhost")])
     carol = [(NameOID.COMMON_NAME, "carol"), (NameOID.ORGANIZATION_NAME, "Acme"), (NameOID.COUNTRY_NAME, "DE")]
     certificates.issue("client", carol)
     ports = {name: free_port() for name in _LISTENERS}
