@@ -109,7 +109,7 @@ def test_connections_above_a_lower_limit_are_closed(opened):
 def test_a_handshake_that_does_not_end_is_closed(caplog):
     with (
         caplog.at_level(logging.INFO, "headrace.broker"),
-        tls_broker(config={"headrace.login.timeout.ms": 300}) as broker,
+        tls_broker(config={"headrace.login.timeout.ms": 1_000}) as broker,
         TlsRawClient(broker.bootstrap_servers) as established,
         RawClient(broker.bootstrap_servers) as silent,
         RawClient(broker.bootstrap_servers) as half_open,
@@ -118,7 +118,7 @@ def test_a_handshake_that_does_not_end_is_closed(caplog):
         assert silent.is_closed_by_peer()
         assert half_open.is_closed_by_peer()
         assert is_answered(established)
-        assert all("not authenticated after 300 ms" in line for line in caplog.messages)
+        assert all("not authenticated after 1000 ms" in line for line in caplog.messages)
 
 
 def test_a_client_that_never_logs_in_is_closed():

@@ -36,7 +36,7 @@ def tls_broker(*, data=None, config=None, **settings):
 
 
 def client_context(certificate=None, authority=AUTHORITY, **versions):
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(context)
     if certificate is not None:
         certificate.configure_cert(context)
@@ -49,9 +49,10 @@ class TlsRawClient(RawClient):
     """Sends exactly the requests that a test says, over TLS."""
 
     def __init__(self, address, *, context=None, **options):
+        context = context or client_context()  # before the broker begins to wait for the handshake
         super().__init__(address, **options)
         try:
-            self.socket = (context or client_context()).wrap_socket(self.socket, server_hostname="localhost")
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
         except BaseException:
             self.socket.close()
             raise
