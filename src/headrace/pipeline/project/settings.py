@@ -7,11 +7,14 @@
     [archive]  path                                     the archive of Lambda views
     [spark]    master, memory, conf, checkpoints        the Spark session
 
+Options and url may refer to secrets in the environment or in files (``secret_references.py``).
+
 ``read_settings`` does not need Spark and does not read the files of views.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +22,7 @@ from pathlib import Path
 
 from headrace.client.config import ConsumerConfig
 from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.secret_references import MissingSecret, with_secrets
 from headrace.pipeline.project.toml_files import Problem, ProjectError, Section, TomlFile
 from headrace.pipeline.serving.database_url import DEFAULT_SERVING_URL, PROJECT_FILE, parse_url
 from headrace.pipeline.serving.errors import ServingError
@@ -39,12 +43,12 @@ class Project:
 
     folder: Path
     bootstrap: str
-    serving_url: str
+    serving_url: str = field(repr=False)
     archive_path: str
     spark_master: str
     checkpoints: str = ""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    log_options: Mapping[str, str] = field(default_factory=dict)
+    log_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     views: Mapping[str, ViewDefinition] = field(default_factory=dict)
     spark_memory: str = ""
 
@@ -67,7 +71,7 @@ def _settings(folder: Path, file: TomlFile) -> Project:
     project = Project(
         folder=folder,
         bootstrap=bootstrap,
-        log_options=_log_options(log, bootstrap),
+        log_options=_log_options(folder, log, bootstrap),
         serving_url=_serving_url(folder, serving),
         archive_path=_absolute(folder, archive.text("path", "archive")),
         spark_master=spark.text("master", "local[*]"),
@@ -88,9 +92,15 @@ def _spark_memory(spark: Section) -> str:
     return memory
 
 
-def _log_options(log: Section, bootstrap: str) -> dict[str, str]:
+def _log_options(folder: Path, log: Section, bootstrap: str) -> dict[str, str]:
     """The options of the consumer. Other clients get those that all kinds of clients have."""
-    options = log.mapping("options")
+    options: dict[str, str] = {}
+    for name, value in log.mapping("options").items():
+        try:
+            options[name] = with_secrets(value, folder, os.environ)
+        except MissingSecret as error:
+            log.report("options", f"log.options: {name}: {error}")
+            return {}
     try:
         ConsumerConfig.load({**options, "bootstrap.servers": bootstrap})
     except (TypeError, ValueError) as error:
@@ -101,8 +111,8 @@ def _log_options(log: Section, bootstrap: str) -> dict[str, str]:
 def _serving_url(folder: Path, serving: Section) -> str:
     url = serving.text("url", DEFAULT_SERVING_URL)
     try:
-        return parse_url(url, folder).render_as_string(hide_password=False)
-    except ServingError as error:
+        return parse_url(with_secrets(url, folder, os.environ), folder).render_as_string(hide_password=False)
+    except (ServingError, MissingSecret) as error:
         serving.report("url", str(error))
         return ""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,6 +70,14 @@ def lines_of(text: str) -> dict[tuple[str, ...], int]:
 
 def _path(dotted: str) -> tuple[str, ...]:
     return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 @dataclass
@@ -167,14 +175,18 @@ class Section:
         return value
 
     def mapping(self, name: str) -> dict[str, str]:
-        """A table of settings. Numbers and booleans become texts, as Spark needs them."""
+        """A table of settings. Numbers and booleans become texts, as Spark needs them.
+
+        A name with dots may stand without quotes: TOML reads ``security.protocol`` as a table in a table.
+        """
         value = self._take(name)
         if value is None:
             return {}
-        if not isinstance(value, Mapping) or any(isinstance(each, (list, Mapping)) for each in value.values()):
+        found = dict(_flat(value)) if isinstance(value, Mapping) else {"": []}
+        if any(isinstance(each, list) for each in found.values()):
             self.report(name, f'{self._named(name)} must be a table of settings, such as {{"name" = "value"}}')
             return {}
-        return {key: str(each).lower() if isinstance(each, bool) else str(each) for key, each in value.items()}
+        return {key: str(each).lower() if isinstance(each, bool) else str(each) for key, each in found.items()}
 
     def report(self, name: str, message: str) -> None:
         self._file.report(message, *self._path, name)

@@ -19,7 +19,7 @@ Other columns are ignored, as in the connector. So is a column timestamp of anot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.client.config import ProducerConfig
@@ -51,8 +51,8 @@ _TRANSACTION_TIMEOUT_MS = "900000"
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    #: The options of Headrace's producer, by Kafka's names.
-    client: Mapping[str, str]
+    #: The options of Headrace's producer, by Kafka's names. Some are secrets.
+    client: Mapping[str, str] = field(repr=False)
     topic: str | None = None
     transactional_id_prefix: str | None = None
 

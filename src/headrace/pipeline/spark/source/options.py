@@ -78,8 +78,8 @@ OffsetSpec = Everywhere | AtOffsets | AtTimes
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    #: The options of Headrace's consumer, by Kafka's names.
-    client: Mapping[str, str]
+    #: The options of Headrace's consumer, by Kafka's names. Some are secrets.
+    client: Mapping[str, str] = field(repr=False)
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
