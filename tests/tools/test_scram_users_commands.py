@@ -75,6 +75,22 @@ def test_users_in_zookeeper_before_the_first_broker(tool, tmp_path: Path) -> Non
         client.close()
 
 
+def test_users_in_a_zookeeper_that_protects_them(tool, tmp_path: Path) -> None:
+    file = tmp_path / "zookeeper.properties"
+    file.write_text("headrace.zookeeper.login=kafka:secret\nzookeeper.set.acl=true\n")
+    with BrokerProcess(tmp_path / "tree", command="zookeeper") as server:
+        where = ("configs", "--zookeeper", server.address, "--user", "admin")
+        user = ("--alter", "--add-config", "SCRAM-SHA-512=[password=x]")
+        assert tool(*where, *user, "--zk-tls-config-file", str(file)).code == 0
+        assert tool(*where, "--describe", "--zk-tls-config-file", str(file)).code == 0
+        refused = tool(*where, "--describe")
+        assert refused.code == 1
+        assert "access control list does not permit" in refused.err
+    file.write_text("zookeeper.set.acl=true\n")
+    assert tool(*where, *user, "--zk-tls-config-file", str(file)).code == 2
+    assert tool("configs", "--describe", "--user", "admin", "--login-file", str(file)).code == 2
+
+
 @pytest.fixture
 def storage(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     def run(*arguments: object) -> tuple[int, str, str]:

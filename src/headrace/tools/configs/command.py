@@ -79,6 +79,13 @@ def parser() -> ArgumentParser:
         metavar="HOST:PORT,...",
         help="users: change them in ZooKeeper itself, before the first broker of a cluster starts",
     )
+    parser.add_argument(
+        "--zk-tls-config-file",
+        dest="zk_tls_file",
+        metavar="FILE",
+        help="--zookeeper: a file with the settings zookeeper.* of the brokers (TLS, login, zookeeper.set.acl)",
+    )
+    parser.add_argument("--login-file", metavar="FILE", help="--zookeeper: a file with USER:PASSWORD, to log in there")
     parser.add_argument("--client-metrics", metavar="NAME", help="a subscription to metrics of clients")
     parser.add_argument("--all", action="store_true", help="--describe: show also the values of files and defaults")
     parser.add_argument(
@@ -98,6 +105,8 @@ def _work(options: Namespace, out: Output) -> int:
     entity = entity_of(options)
     if options.zookeeper and entity.type.name != USERS:
         raise UsageError("--zookeeper goes with --entity-type users; use --bootstrap-server for all other entities")
+    if (options.zk_tls_file or options.login_file) and not options.zookeeper:
+        raise UsageError("--zk-tls-config-file and --login-file go with --zookeeper")
     if action == "alter":
         return _alter(options, entity, out)
     if options.add_config or options.add_config_file or options.delete_config:

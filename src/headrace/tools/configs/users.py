@@ -102,10 +102,16 @@ def _text(infos: Sequence[ScramCredentialInfo]) -> str:
 def _run_in_tree(options: Namespace, work: Callable[[Coordination], Awaitable[T]]) -> T:
     from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
     from headrace.coordination.interface import CoordinationError
+    from headrace.tools.shared.zookeeper_options import client_security
+
+    security = client_security(options)
 
     async def run() -> T:
         tree = await ZookeeperCoordination.connect(
-            options.zookeeper, session_timeout_ms=options.timeout, connection_timeout_ms=options.timeout
+            options.zookeeper,
+            session_timeout_ms=options.timeout,
+            connection_timeout_ms=options.timeout,
+            security=security,
         )
         try:
             return await work(tree)

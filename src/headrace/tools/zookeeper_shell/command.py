@@ -16,14 +16,12 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace.coordination.acls import Acl, AclEntry
-from headrace.coordination.client.client_security import LOGIN_FILE, SETTINGS, ClientSecurity
+from headrace.coordination.client.client_security import ClientSecurity
 from headrace.coordination.interface import Stat
-from headrace.properties import ConfigError, read_properties_file
 from headrace.tools.shared.commands import (
     DEFAULT_TIMEOUT_MS,
     DONE,
@@ -34,6 +32,7 @@ from headrace.tools.shared.commands import (
     new_parser,
     run,
 )
+from headrace.tools.shared.zookeeper_options import client_security
 from headrace.tools.zookeeper_shell.znode_commands import COMMANDS, ZnodeError, execute, split_line
 
 if TYPE_CHECKING:
@@ -86,7 +85,10 @@ def parser() -> ArgumentParser:
         help="give up after this time (default %(default)s)",
     )
     parser.add_argument(
-        _TLS_OPTION, dest="tls_file", metavar="FILE", help="a file with the settings zookeeper.ssl.* of Kafka's brokers"
+        _TLS_OPTION,
+        dest="zk_tls_file",
+        metavar="FILE",
+        help="a file with the settings zookeeper.ssl.* of Kafka's brokers",
     )
     parser.add_argument("--login-file", metavar="FILE", help="a file with USER:PASSWORD, to log in by addauth digest")
     parser.add_argument("server", metavar="HOST:PORT[,HOST:PORT...][/CHROOT]", help="the address of a ZooKeeper")
@@ -119,7 +121,7 @@ def _options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _work(options: Namespace, out: Output) -> int:
-    with _connected(options.server, options.timeout, _security(options), out) as znodes:
+    with _connected(options.server, options.timeout, client_security(options), out) as znodes:
         if options.command:
             try:
                 execute(znodes, options.command, out)
@@ -131,18 +133,6 @@ def _work(options: Namespace, out: Output) -> int:
             return _converse(znodes, options.server, out)
         results = [_is_done(znodes, words, out) for words in _lines()]
         return DONE if all(results) else FAILED
-
-
-def _security(options: Namespace) -> ClientSecurity:
-    try:
-        settings: dict[str, object] = (
-            {} if options.tls_file is None else {**read_properties_file(Path(options.tls_file))}
-        )
-        if options.login_file is not None:
-            settings[LOGIN_FILE] = options.login_file
-        return ClientSecurity.from_settings({name: settings[name] for name in SETTINGS if name in settings})
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
 
 
 def _lines() -> Iterator[list[str]]:
