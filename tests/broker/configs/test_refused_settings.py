@@ -28,6 +28,8 @@ ALL_OF_KAFKA = (Path(__file__).parent / "kafka_setting_names.txt").read_text().s
 SECRET = "hunter2"
 
 REFUSED = [
+    "config.providers=file",
+    "config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider",
     "security.providers=com.example.Provider",
     "security.protocol=SSL",
     "authorizer.class.name=com.example.Authorizer",

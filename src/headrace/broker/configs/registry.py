@@ -44,7 +44,6 @@ WITHOUT_MEANING: Mapping[str, str] = {
     "auto.include.jmx.reporter": "there is no JMX",
     "broker.heartbeat.interval.ms": "there is no KRaft quorum",
     "broker.session.timeout.ms": "there is no KRaft quorum",
-    "config.providers": "there are no Java plugins",
     "controller.performance.": "there is no KRaft quorum",
     "controller.quorum.": "there is no KRaft quorum",
     "cordoned.log.dirs": "data folders cannot be cordoned",

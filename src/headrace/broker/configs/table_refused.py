@@ -14,7 +14,6 @@ Settings that are not in this table, although their names suggest it:
 * ``alter.log.dirs.replication.quota.window.*`` only says how a limit is measured. The limit itself is in force.
 * ``early.start.listeners`` relaxes an authorizer; it protects nothing.
 * ``control.plane.listener.name`` separates kinds of requests, not users.
-* ``config.providers`` protects secrets, and every setting that holds a secret is in this table.
 
 If you implement one of these features, delete its rows here. No other code decides what is refused.
 """
@@ -40,6 +39,9 @@ class Refused(NamedTuple):
 _PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 ROWS: tuple[Refused, ...] = (
+    # Kafka replaces ${file:...} in values. Here such a text would itself be the password, and anybody could guess it.
+    Refused("config.providers", "values from config providers"),
+    Refused("config.providers.", "values from config providers"),
     Refused("security.", "such a security setting", only_unknown=True),
     Refused("ssl.", "such a TLS setting", only_unknown=True),
     Refused("security.providers", "security providers of Java"),
