@@ -33,8 +33,14 @@ class Session(RawClient):
 
     def __init__(self, address: str, user: str | None = None, password: str = PASSWORD) -> None:
         super().__init__(address, client_id="acl-matrix", timeout_s=30.0)
-        if user is None:
-            return
+        if user is not None:
+            try:
+                self._log_in(user, password)
+            except BaseException:
+                self.close()
+                raise
+
+    def _log_in(self, user: str, password: str) -> None:
         shaken = self.ask(Api.SASL_HANDSHAKE, 1, mechanism="PLAIN")
         if shaken.error_code:
             raise LoginFailed(f"handshake: {ErrorCode(shaken.error_code).name}")
