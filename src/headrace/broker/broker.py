@@ -16,7 +16,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.broker.authentication.authentication import Authentication
 from headrace.broker.authentication.scram_users import ScramUsers
@@ -114,6 +114,7 @@ class Broker:
         """
         loop = asyncio.get_running_loop()
         self.runtime = BrokerRuntime(loop, self.clock, io_threads=self.config.int("num.io.threads"))
+        self.config.on_change("num.io.threads", lambda count: self.runtime.resize(cast(int, count)))
         self.purgatories = Purgatories(self.runtime.timer)
         self.commit_waits = CommitWaits(loop, self.purgatories.produce)
         self.internal_topics = InternalTopics(

@@ -22,7 +22,13 @@ class BrokerRuntime:
         self.clock = clock
         self._loop_timer = LoopTimer(loop, clock)
         self.timer = self._loop_timer.timer
-        self._threads = ThreadPoolExecutor(io_threads, thread_name_prefix="headrace-io")
+        self._threads = _pool(io_threads)
+
+    def resize(self, io_threads: int) -> None:
+        """Uses another number of threads for slow operations from now on. Those that run or wait already are completed
+        by the earlier threads."""
+        earlier, self._threads = self._threads, _pool(io_threads)
+        earlier.shutdown(wait=False)
 
     async def run_blocking(self, function: Callable[..., T], *arguments: object) -> T:
         """Runs a slow function, such as fsync or compaction, on a thread."""
@@ -31,3 +37,7 @@ class BrokerRuntime:
     def stop(self) -> None:
         self._loop_timer.stop()
         self._threads.shutdown(wait=False)
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="headrace-io")

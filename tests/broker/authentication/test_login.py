@@ -337,3 +337,15 @@ def test_a_changed_jaas_line_is_in_force_for_the_next_login() -> None:
             assert log_in(client, PlainClient(*ALICE)).error_code == ErrorCode.sasl_authentication_failed
         with RawClient(broker.bootstrap_servers) as client:
             assert log_in(client, PlainClient("alice", "newer")).error_code == ErrorCode.none
+
+
+@pytest.mark.parametrize(("tags", "is_read"), [(32, True), (33, False)])
+def test_a_header_before_the_login_has_few_tagged_fields(broker: Broker, tags: int, is_read: bool) -> None:
+    header = pack(">hhih", Api.API_VERSIONS, 3, 1, -1)
+    section = bytes([tags]) + b"".join(bytes([number + 1, 0]) for number in range(tags))
+    with RawClient(broker.bootstrap_servers) as client:
+        client.send_frame(header + section + b"\x02a\x02b\x00")
+        if is_read:
+            assert client.read_frame()[4:6] == b"\x00\x00"
+        else:
+            assert client.is_closed_by_peer()

@@ -3,6 +3,7 @@
 import logging
 import socket
 import ssl
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -437,3 +438,9 @@ def keep_busy(clients, stopped):
             assert client.receive().responses[0].partitions[0].error_code == 0
         rounds += 1
     return rounds
+
+
+def test_network_threads_shorten_the_switch_interval(opened):
+    """Else a TLS request waits several times for 5 ms beside a busy loop."""
+    assert is_answered(opened())
+    assert sys.getswitchinterval() <= 0.0005

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 logger = getLogger(__name__)
 
 _API_KEY = Struct(">h")
+#: How many tagged fields the header of a request before the login may have.
+_MAX_LOGIN_TAGS = 32
 #: A client may begin to log in again at most so often, as in Kafka.
 _MIN_REAUTHENTICATION_INTERVAL_MS = 1000
 
@@ -149,7 +151,7 @@ class Login:
         key = _key_of(frame)
         if key not in READ[self._state]:
             raise BadRequest(f"a request with the key {key} cannot be read before the client has logged in")
-        header = read_request_header(frame)
+        header = read_request_header(frame, _MAX_LOGIN_TAGS)
         if header.api is Api.API_VERSIONS and header.codec is not None:
             self._state = State.VERSIONS
         return Request(header, frame, connection, is_login=True)

@@ -100,8 +100,9 @@ def server_codec(api: Api, version: int) -> ServerCodec | None:
     )
 
 
-def read_request_header(frame: memoryview) -> RequestHeader:
+def read_request_header(frame: memoryview, max_tags: int = MAX_TAGS) -> RequestHeader:
     """
+    :param max_tags: how many tagged fields the header may have. No client sends any so far.
     :raises BadRequest: if the API is unknown, or the frame ends inside the header.
     """
     try:
@@ -118,7 +119,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
                 raise BadRequest("the frame ends inside the client id")
         codec = server_codec(api, version)
         if codec is not None and codec.has_tagged_request_header:
-            at = skip_tagged_fields(frame, at, MAX_TAGS)
+            at = skip_tagged_fields(frame, at, max_tags)
     except (ValueError, IndexError, StructError) as error:
         raise BadRequest(f"a request header of {len(frame)} bytes cannot be read: {error}") from None
     return RequestHeader(api, version, correlation_id, client_id, at, codec)
