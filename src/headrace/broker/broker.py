@@ -18,7 +18,6 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from headrace.broker.authentication.authentication import Authentication
 from headrace.broker.authentication.scram_users import ScramUsers
 from headrace.broker.authentication.token_service import TokenService, start_tokens
 from headrace.broker.authorization.choice import RunningAuthorizer, start_authorizer
@@ -58,6 +57,7 @@ from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from headrace.broker.authentication.authentication import Authentication
     from headrace.broker.metrics.exporter import MetricsExporter
     from headrace.broker.metrics.values import MetricSources
     from headrace.log.config import LogConfig
@@ -131,12 +131,12 @@ class Broker:
             self._open_logs(undo)
             await self.role.load(self.logs)
             self._load_tls()  # the stored settings of this broker may name other key stores
-            await self.authentication.load(self.role.coordination)
             self.authorizer = await start_authorizer(self.config, self.role.coordination, self.clock)
             undo.push_async_callback(self.authorizer.stop)
             self.delegation_tokens = await start_tokens(self.config, self.role.coordination, self.runtime)
-            self.authentication.accounts.find_token = self.delegation_tokens.account_of
             undo.push_async_callback(self.delegation_tokens.stop)
+            if self.authentication is not None:
+                await self.authentication.load(self.role.coordination, self.delegation_tokens.account_of)
             self.config.on_any_change(self._defaults_changed)
             self._make_services()
             self._start_services(undo)
@@ -198,7 +198,7 @@ class Broker:
             lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, runtime.loop.call_soon
         )
         self.queue.hold()
-        self.authentication = Authentication(self.config, runtime, self.scram_users)
+        self.authentication = self._make_authentication()
         self.connections = Connections(self.config, runtime.timer)
         context = ListenerContext(
             loop=runtime.loop,
@@ -207,9 +207,16 @@ class Broker:
             queue=self.queue,
             metrics=self.metrics.requests,
             timer=runtime.timer,
-            new_login=self.authentication.login_on,
+            new_login=None if self.authentication is None else self.authentication.login_on,
         )
         self._listeners = [self.listener_class(address, context) for address in self.config.listeners.bound]
+
+    def _make_authentication(self) -> Authentication | None:
+        if not any(listener.protocol.has_sasl for listener in self.config.listeners.bound):
+            return None
+        from headrace.broker.authentication.authentication import Authentication  # a broker without SASL starts faster
+
+        return Authentication(self.config, self.runtime, self.scram_users)
 
     def _bind(self) -> None:
         for listener, wanted in zip(self._listeners, self.config.listeners.bound, strict=True):

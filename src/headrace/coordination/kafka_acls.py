@@ -1,14 +1,16 @@
 """The access control lists that Kafka gives to its znodes, if ``zookeeper.set.acl`` is true.
 
 The creator may do everything, and others may read. Others may not read what holds secrets: the settings of users (SCRAM
-credentials) and of brokers (passwords), and delegation tokens. ``/consumers`` stays open, because old consumers write
-there themselves. As in Kafka, everybody may read the ACLs of topics and groups (``/kafka-acl``).
+credentials) and of brokers (passwords), delegation tokens, and the secret that makes salts for unknown users.
+``/consumers`` stays open, because old consumers write there themselves. As in Kafka, everybody may read the ACLs of
+topics and groups (``/kafka-acl``).
 """
 
 from headrace.coordination.acls import CREATOR_ALL, OPEN_ACL, READ_BY_ALL, Acl
+from headrace.coordination.paths import SASL_SECRET
 
 #: A path is secret if it begins with one of these.
-SECRET_ROOTS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+SECRET_ROOTS = ("/config/users", "/config/brokers", "/delegation_token/tokens", SASL_SECRET)
 _OPEN = "/consumers"
 _READABLE: Acl = (CREATOR_ALL, READ_BY_ALL)
 _SECRET: Acl = (CREATOR_ALL,)

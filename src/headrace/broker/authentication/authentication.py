@@ -69,8 +69,9 @@ class Authentication:
         self._validations: dict[str, TokenValidation] = {}
         config.on_any_change(self._forget)
 
-    async def load(self, coordination: Coordination) -> None:
+    async def load(self, coordination: Coordination, find_token: FindToken) -> None:
         """Reads the secret of the cluster's decoys; the first broker with SCRAM makes it."""
+        self.accounts.find_token = find_token
         listeners = (each for each in self._config.listeners.bound if each.protocol.has_sasl)
         if any(HASHES.keys() & set(enabled_mechanisms(self._config.of_listener(each.name))) for each in listeners):
             self._decoys = Decoys(await _secret_of(coordination), self._users.shapes_of)

@@ -4,20 +4,25 @@ The znode of a user has Kafka's JSON: ``{"version":1,"config":{"SCRAM-SHA-256":"
 name is the user's name, percent-encoded as Kafka encodes it. The same znode may have client quotas; they stay as they
 are when credentials change. A broker writes to the tree first and to the cache then. The other brokers of a cluster
 learn by a notification (``cluster/config_changes.py``) that the user has changed.
+
+Every broker has this cache, and most have no users. So the modules of SCRAM are imported with the first user.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import getLogger
-from urllib.parse import quote, unquote
+from typing import TYPE_CHECKING
 
 from headrace.coordination import retried_changes
 from headrace.coordination.interface import BadVersionError, Coordination, NodeExistsError, NoNodeError
 from headrace.coordination.paths import CONFIG_CHANGE_PREFIX, DEFAULT_ENTITY, USER_CONFIGS, config_path
 from headrace.coordination.znodes import ConfigChange, EntityConfig
-from headrace.security.sasl.scram import HASHES, ScramCredential
-from headrace.security.sasl.scram_server import CredentialShape, ScramAccount, shape_of
+from headrace.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
+
+if TYPE_CHECKING:
+    from headrace.security.sasl.scram import ScramCredential
+    from headrace.security.sasl.scram_server import CredentialShape, ScramAccount
 
 logger = getLogger(__name__)
 
@@ -28,7 +33,7 @@ Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 class ScramUsers:
     def __init__(self) -> None:
         #: The credentials by mechanism and user.
-        self._by_mechanism: dict[str, dict[str, ScramCredential]] = {mechanism: {} for mechanism in HASHES}
+        self._by_mechanism: dict[str, dict[str, ScramCredential]] = {SCRAM_SHA_256: {}, SCRAM_SHA_512: {}}
         self._shapes: dict[str, Sequence[CredentialShape]] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -45,6 +50,8 @@ class ScramUsers:
         }
 
     def account_of(self, mechanism: str, name: str) -> ScramAccount | None:
+        from headrace.security.sasl.scram_server import ScramAccount
+
         credential = self._by_mechanism[mechanism].get(name)
         return None if credential is None else ScramAccount(credential, name)
 
@@ -52,6 +59,8 @@ class ScramUsers:
         """How the credentials of a mechanism look, each shape once."""
         shapes = self._shapes.get(mechanism)
         if shapes is None:
+            from headrace.security.sasl.scram_server import shape_of
+
             shapes = sorted({shape_of(credential) for credential in self._by_mechanism[mechanism].values()})
             self._shapes[mechanism] = shapes
         return shapes
@@ -62,6 +71,8 @@ class ScramUsers:
         """Sets the settings of a user, given the user's name in the tree."""
         if entity == DEFAULT_ENTITY or "/" in entity:
             return  # quotas of all users, or of a client of a user
+        from headrace.security.sasl.scram import ScramCredential
+
         name = user_of(entity)
         self._shapes.clear()
         for mechanism, credentials in self._by_mechanism.items():
@@ -115,8 +126,12 @@ async def announce_user(coordination: Coordination, entity: str) -> None:
 
 def entity_of(name: str) -> str:
     """Returns a user's name as Kafka writes it in the tree."""
+    from urllib.parse import quote
+
     return quote(name, safe="").replace("~", "%7E")
 
 
 def user_of(entity: str) -> str:
+    from urllib.parse import unquote
+
     return unquote(entity)

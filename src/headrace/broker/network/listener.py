@@ -41,8 +41,8 @@ class ListenerContext:
     queue: RequestQueue
     metrics: RequestMetrics
     timer: Timer
-    #: Makes the login of a new connection of a listener with SASL.
-    new_login: Callable[[str], Login]
+    #: Makes the login of a new connection of a listener with SASL. None if no listener has SASL.
+    new_login: Callable[[str], Login] | None = None
 
 
 class Listener:
@@ -62,6 +62,7 @@ class Listener:
         self._metrics = context.metrics
         self._timer = context.timer
         self._new_login = context.new_login if address.protocol.has_sasl else None
+        assert self._new_login is not None or not address.protocol.has_sasl, "nobody would have to log in"
         self._socket: socket.socket | None = None
         self._protocol = address.protocol
         self._tls: ListenerTls | None = None
