@@ -15,6 +15,7 @@ security_checks() { # [apache]: on Apache Kafka, to see that a failure is not th
     check 'security: kafka-acls adds and lists rules' acl_rules
     kcat_checks
     program 'security: java' 300 java -Xmx512m -XX:+UseSerialGC -cp "$jars/*:$classes" interop.Main security "$secured"
+    program 'security: ours' 240 .venv/bin/python interop/clients/secured.py "$secured"
     program 'security: go' 240 .cache/interop/go-security "$secured/endpoints.json"
     program 'security: node' 240 node .cache/interop/node-security/checks.js "$secured/endpoints.json"
     check 'security: the perf tools over SASL_SSL' perf_tools
