@@ -303,8 +303,12 @@ class Connection(asyncio.BufferedProtocol):
 
     async def close(self) -> None:
         """Closes the socket and waits until it is closed. Unanswered requests fail."""
+        has_unanswered = bool(self._unanswered)
         self._end(None)
         if self._transport is not None:
+            if self._security.tls is not None and has_unanswered and not self._transport.get_write_buffer_size():
+                # A broker that holds a request does not read the end of a TLS session, and TLS waits for its answer.
+                self._transport.abort()
             self._transport.close()
             await asyncio.shield(self._closed)
 
