@@ -4,7 +4,8 @@
 
 ``--write`` puts the table into docs/performance.md. Both brokers have one key (RSA, 2,048 bits) and the same listeners:
 SSL, MUTUAL, which demands a certificate of the client, and SASL_PLAINTEXT. A part of the benchmark is a function in
-``PARTS``, with its rows in ``rows``. To measure another kind of protection, add a part and its rows.
+``PARTS``, with its rows in ``rows``. To measure another kind of protection, add a part and its rows. The part ``acls``
+(``acl_cost.py``) has a table of its own: it compares Headrace with ACLs and Headrace without.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import acl_cost
 import loads
 import report
 import secured_loads
@@ -101,26 +103,38 @@ PARTS: dict[str, Callable[[Table, Sides, float], None]] = {
     "logins": logins,
     "acks": acks,
 }
+_ACLS = "acls"
+_CHOICES = [*PARTS, _ACLS]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of everything, to try the script")
     parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md")
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="some parts of it")
+    parser.add_argument("--only", nargs="+", choices=_CHOICES, default=_CHOICES, help="some parts of it")
     parser.add_argument("--side", choices=["apache", "headrace"], help="measure one side alone")
     options = parser.parse_args()
     scale = 0.1 if options.quick else 1.0
-    table = Table(rows())
-    servers.fetch_apache()
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, running_brokers(Path(name)) as sides:
-        chosen = {side: secured for side, secured in sides.items() if options.side in (None, side)}
-        for part in options.only:
-            PARTS[part](table, chosen, scale)
-    result = table.markdown()
+    results: list[str] = []
+    if parts := [part for part in options.only if part in PARTS]:
+        results.append(_compare(parts, scale, options.side))
+    if _ACLS in options.only:
+        results.append(acl_cost.measure(scale).markdown())
+    result = "\n\n".join(results)
     print("\n" + result)
     if options.write:
         report.write("security", result)
+
+
+def _compare(parts: list[str], scale: float, only_side: str | None) -> str:
+    """The table of both brokers."""
+    table = Table(rows())
+    servers.fetch_apache()
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, running_brokers(Path(name)) as sides:
+        chosen = {side: secured for side, secured in sides.items() if only_side in (None, side)}
+        for part in parts:
+            PARTS[part](table, chosen, scale)
+    return table.markdown()
 
 
 if __name__ == "__main__":

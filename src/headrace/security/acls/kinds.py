@@ -23,6 +23,9 @@ WILDCARD_PRINCIPAL = "User:*"
 class AclKind(IntEnum):
     """The common part of all kinds."""
 
+    #: An enum's own hash is a Python function, and every decision about a request is looked up by two kinds.
+    __hash__ = int.__hash__
+
     @property
     def title(self) -> str:
         """The name as ZooKeeper stores it: ``TransactionalId``."""
