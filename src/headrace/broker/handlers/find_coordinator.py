@@ -43,19 +43,22 @@ async def handle(
     body = request.body
     key_type = getattr(body, "key_type", _GROUP)
     keys = body.coordinator_keys if request.version >= _MANY_KEYS_SINCE else (body.key,)
-    refusal = await _create_topic(groups, transactions, key_type)
     nodes = {node.node_id: node for node in nodes_seen_by(request.connection)}
+    #: The error of all keys, once it is known: the topic is created for the first key that the client may use.
+    refusals: list[KafkaError | None] = []
 
-    def answer(key: str) -> dict[str, object]:
+    async def answer(key: str) -> dict[str, object]:
         with code_for_errors(key=key, **_NO_COORDINATOR) as found:
             if key_type in _RESOURCES:
                 check(authorizer, request.connection, AclOperation.DESCRIBE, _RESOURCES[key_type], key)
-            found.update(_answer(metadata, key_type, refusal, nodes, key))
+            if not refusals:
+                refusals.append(await _create_topic(groups, transactions, key_type))
+            found.update(_answer(metadata, key_type, refusals[0], nodes, key))
         return found
 
     if request.version < _MANY_KEYS_SINCE:
-        return answer(keys[0])
-    return {"coordinators": await request.answers(keys, answer, "coordinators")}
+        return await answer(keys[0])
+    return {"coordinators": await request.awaited_answers(keys, answer, "coordinators")}
 
 
 async def _create_topic(groups: GroupService, transactions: TransactionService, key_type: int) -> KafkaError | None:
