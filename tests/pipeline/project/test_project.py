@@ -81,6 +81,19 @@ def test_settings(folder):
     assert (project.spark_master, project.spark_conf) == ("spark://m:7077", {"spark.x": "true"})
 
 
+def test_how_workers_log_in(folder):
+    (folder / "headrace.toml").write_text('[log]\nworker_login = "token"\n')
+    assert _project(folder).worker_login == "token"
+    (folder / "headrace.toml").write_text('[log]\nworker_login = "yes"\n')
+    (problem,) = _problems(folder)
+    assert "log.worker_login must be one of token, any, password" in problem
+
+
+def test_the_options_of_the_log_are_not_shown(folder):
+    (folder / "headrace.toml").write_text('[log]\noptions = {"client.id" = "hidden"}\n')
+    assert "hidden" not in repr(_project(folder))
+
+
 @pytest.mark.parametrize("memory", ["4", "much", "4 g", "0g", "-1g"])
 def test_a_heap_that_java_does_not_understand(folder, memory):
     (folder / "headrace.toml").write_text(f'[spark]\nmemory = "{memory}"\n')

@@ -17,7 +17,8 @@ def client():
     config = {
         "listeners": "SASL_SSL://127.0.0.1:0",
         "security.inter.broker.protocol": "SASL_SSL",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "delegation.token.secret.key": "the workers of Spark log in with tokens",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{PLAIN} user_alice="{SECRET}";',
         **MADE.key_store(),
         **MADE.trust_store(),

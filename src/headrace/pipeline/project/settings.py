@@ -2,7 +2,7 @@
 
 ::
 
-    [log]      bootstrap, options                       where the log is; options of Headrace's consumer
+    [log]      bootstrap, options, worker_login         where the log is; options of Headrace's consumer
     [serving]  url                                      the serving database
     [archive]  path                                     the archive of Lambda views
     [spark]    master, memory, conf, checkpoints        the Spark session
@@ -27,6 +27,7 @@ from headrace.pipeline.project.toml_files import Problem, ProjectError, Section,
 from headrace.pipeline.serving.database_url import DEFAULT_SERVING_URL, PROJECT_FILE, parse_url
 from headrace.pipeline.serving.errors import ServingError
 
+_WORKER_LOGINS = ("token", "any", "password")
 _SECTIONS = ("log", "serving", "archive", "spark")
 #: A size as Java reads it in ``-Xmx`` and Spark in ``spark.driver.memory``.
 _HEAP_SIZE = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
@@ -38,7 +39,8 @@ class Project:
     :param serving_url: with an absolute path of the file, or with the password.
     :param archive_path: an absolute path, or a URL of a file system that Spark supports; so is ``checkpoints``.
     :param spark_memory: the heap of Spark's Java process, ``4g``; empty to choose it by the memory of this machine.
-    :param log_options: options of Headrace's clients, by Kafka's names.
+    :param log_options: options of Headrace's clients, by Kafka's names. Some are secrets.
+    :param worker_login: how Spark's workers log in to the log: token, any or password; empty for the default.
     """
 
     folder: Path
@@ -51,6 +53,7 @@ class Project:
     log_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     views: Mapping[str, ViewDefinition] = field(default_factory=dict)
     spark_memory: str = ""
+    worker_login: str = ""
 
 
 def read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project]:
@@ -78,6 +81,7 @@ def _settings(folder: Path, file: TomlFile) -> Project:
         checkpoints=_absolute(folder, spark.text("checkpoints", ".headrace/checkpoints")),
         spark_conf=spark.mapping("conf"),
         spark_memory=_spark_memory(spark),
+        worker_login=_worker_login(log),
     )
     for section in (log, serving, archive, spark):
         section.finish()
@@ -90,6 +94,13 @@ def _spark_memory(spark: Section) -> str:
     if memory and not _HEAP_SIZE.fullmatch(memory):
         spark.report("memory", f'spark.memory must be a size such as "4g" or "1500m", not {memory!r}')
     return memory
+
+
+def _worker_login(log: Section) -> str:
+    login = log.text("worker_login")
+    if login and login not in _WORKER_LOGINS:
+        log.report("worker_login", f"log.worker_login must be one of {', '.join(_WORKER_LOGINS)}, not {login!r}")
+    return login
 
 
 def _log_options(folder: Path, log: Section, bootstrap: str) -> dict[str, str]:

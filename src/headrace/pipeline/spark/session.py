@@ -49,6 +49,8 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # Spark's own expression, and the options of security that have no such word in their names.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|sasl[.]jaas|keystore[.]key",
     "spark.scheduler.mode": "FAIR",  # a replay does not delay the versions that serve
     "spark.sql.streaming.stopTimeout": "20s",
 }

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.spark.session import is_local
+from headrace.pipeline.spark.worker_login import WorkerLogin, has_login
 from headrace.pipeline.version.metrics import PipelineMetrics
 from headrace.runtime.clock import Clock
 
@@ -38,7 +40,10 @@ class RunContext:
     def log_options(self) -> dict[str, str]:
         """The options with which ``format("headrace")`` reaches the project's log."""
         options = {f"kafka.{name}": value for name, value in self.project.log_options.items()}
-        return options | {"kafka.bootstrap.servers": self.project.bootstrap}
+        options["kafka.bootstrap.servers"] = self.project.bootstrap
+        if has_login(self.project.log_options):
+            options["workerLogin"] = self.project.worker_login or _default_worker_login(self.spark)
+        return options
 
     @property
     def client_options(self) -> dict[str, str]:
@@ -51,3 +56,8 @@ class RunContext:
         from headrace.pipeline.archive.archive import Archive
 
         return Archive(self.spark, self.project.archive_path, self.log_options)
+
+
+def _default_worker_login(spark: SparkSession) -> WorkerLogin:
+    """Tasks in the process of the driver may have its password, because they run on its host and as its user."""
+    return WorkerLogin.ANY if is_local(spark.sparkContext.master or "") else WorkerLogin.TOKEN

@@ -5,6 +5,7 @@
     kafka.bootstrap.servers     required; other kafka.* are options of Headrace's producer
     topic                       the topic of all rows; without it each row has its topic in the column topic
     transactionalIdPrefix       Headrace's own: exactly once, with transactions whose ids begin so (exactly_once.py)
+    workerLogin                 Headrace's own: how tasks log in, token, any or password (spark/worker_login.py)
 
     value       binary or string    required
     key         binary or string
@@ -19,16 +20,17 @@ Other columns are ignored, as in the connector. So is a column timestamp of anot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.client.config import ProducerConfig
 from headrace.pipeline.spark.options import BadOption, OptionReader
+from headrace.pipeline.spark.worker_login import WorkerLogin, parse_worker_login, without_login
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_NAMES = ("topic", "transactionalIdPrefix")
+_NAMES = ("topic", "transactionalIdPrefix", "workerLogin")
 #: Options of Spark itself, which it also passes to sinks.
 _SPARK_OPTIONS = ("checkpointlocation", "queryname", "path")
 #: An option of the connector that has no effect on its writer: a column headers is always written.
@@ -55,6 +57,11 @@ class SinkOptions:
     client: Mapping[str, str] = field(repr=False)
     topic: str | None = None
     transactional_id_prefix: str | None = None
+    worker_login: WorkerLogin = WorkerLogin.TOKEN
+
+    def for_workers(self, login: Mapping[str, str]) -> SinkOptions:
+        """The same options with another login."""
+        return replace(self, client={**without_login(self.client), **login})
 
     @classmethod
     def parse(cls, given: Mapping[str, str], schema: StructType) -> SinkOptions:
@@ -74,7 +81,7 @@ class SinkOptions:
         except (TypeError, ValueError) as error:
             raise BadOption(f"kafka.*: {error}") from None
         _check_columns(schema, topic)
-        return cls(client=client, topic=topic, transactional_id_prefix=prefix)
+        return cls(client=client, topic=topic, transactional_id_prefix=prefix, worker_login=parse_worker_login(options))
 
 
 def _check_columns(schema: StructType, topic: str | None) -> None:

@@ -26,6 +26,7 @@ from headrace.pipeline.spark.sink import exactly_once
 from headrace.pipeline.spark.sink.commit_ledger import MicroBatch
 from headrace.pipeline.spark.sink.exactly_once import TaskResult
 from headrace.pipeline.spark.sink.options import SinkOptions
+from headrace.pipeline.spark.worker_login import kept_login
 
 #: Spark's batches are small, so they are combined to this size for the producer.
 _STEP_BYTES = 4 << 20
@@ -55,6 +56,11 @@ class _Sink:
         if overwrite:
             raise BadOption("a log cannot be overwritten: use mode append")
         return cls(SinkOptions.parse(options, schema))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[SinkOptions]]:
+        """Spark pickles a sink for its tasks, and for the commit of a batch. The copies have a login of their own."""
+        login = kept_login(self._options.client, self._options.worker_login)
+        return type(self), (self._options.for_workers(login),)
 
     def _write(self, rows: Iterator[pa.RecordBatch], task: int, batch: MicroBatch | None) -> Written:
         topic = self._options.topic

@@ -25,7 +25,8 @@ faster if it names the columns that it needs, ``.schema("value BINARY")``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -43,6 +44,7 @@ from pyspark.sql.types import (
 from headrace.pipeline.progress.ranges import OffsetRange, split
 from headrace.pipeline.spark.options import BadOption
 from headrace.pipeline.spark.source.options import SourceOptions
+from headrace.pipeline.spark.worker_login import kept_login
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -53,6 +55,17 @@ if TYPE_CHECKING:
 
 
 class HeadraceSource(DataSource):
+    #: Whether a reader was made from the options. Then the object is pickled only for tasks.
+    _is_planned = False
+
+    def __getstate__(self) -> dict[str, object]:
+        state = dict(self.__dict__)
+        if self._is_planned:
+            state["options"] = options = copy(self.options)
+            for name in [name for name in options if name.lower().startswith("kafka.sasl.")]:
+                del options[name]
+        return state
+
     @classmethod
     def name(cls) -> str:
         return "headrace"
@@ -61,11 +74,13 @@ class HeadraceSource(DataSource):
         return spark_schema(include_headers=str(self.options.get("includeHeaders", "false")).lower() == "true")
 
     def reader(self, schema: StructType) -> LogReader:
+        self._is_planned = True
         return LogReader(SourceOptions.parse(self.options, is_stream=False), self._columns(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name
         from headrace.pipeline.spark.source.stream_reader import StreamReader
 
+        self._is_planned = True
         return StreamReader(SourceOptions.parse(self.options, is_stream=True), self._columns(schema))
 
     def _columns(self, schema: StructType) -> tuple[str, ...]:
@@ -110,10 +125,14 @@ def spark_schema(*, include_headers: bool) -> StructType:
 
 
 class RangePartition(InputPartition):
-    """The range that one task reads."""
+    """The range that one task reads, and the login with which it reads."""
 
-    def __init__(self, offset_range: OffsetRange) -> None:
+    def __init__(self, offset_range: OffsetRange, login: Mapping[str, str]) -> None:
         super().__init__(tuple(offset_range))
+        self.login = dict(login)
+
+    def __repr__(self) -> str:
+        return f"RangePartition({self.offset_range})"
 
     @property
     def offset_range(self) -> OffsetRange:
@@ -126,6 +145,10 @@ class LogReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
+
+    def __reduce__(self) -> tuple[type[LogReader], tuple[SourceOptions, tuple[str, ...]]]:
+        """Spark pickles the reader for its tasks. They get their login with their range."""
+        return LogReader, (self._options.for_workers(), self._columns)
 
     def partitions(self) -> list[InputPartition]:
         from headrace.pipeline.spark.source.log_offsets import LogOffsets
@@ -140,14 +163,15 @@ class LogReader(DataSourceReader):
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
-        return [RangePartition(one) for one in pieces]
+        login = kept_login(self._options.client, self._options.worker_login) if pieces else {}
+        return [RangePartition(one, login) for one in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         from headrace.pipeline.spark.source.range_reader import read_range
 
         # If there is nothing to read, Spark passes a partition of its own.
         if isinstance(partition, RangePartition):
-            yield from read_range(self._options, partition.offset_range, self._columns)
+            yield from read_range(self._options.with_login(partition.login), partition.offset_range, self._columns)
 
 
 def plan_batch(log: LogOffsets, options: SourceOptions) -> list[OffsetRange]:

@@ -10,6 +10,7 @@
     others          failOnDataLoss, includeHeaders, groupIdPrefix, kafkaConsumer.pollTimeoutMs,
                     fetchOffset.numRetries, fetchOffset.retryIntervalMs, startingOffsetsByTimestampStrategy
     Headrace's own  commitGroup: a consumer group to which the progress of the stream is committed
+                    workerLogin: how tasks log in, token, any or password (spark/worker_login.py)
     kafka.*         options of Headrace's consumer (docs/client-options.md); kafka.bootstrap.servers is required
 
 An unknown name or an invalid value raises ``BadOption``.
@@ -23,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import uuid4
 
@@ -32,6 +33,7 @@ from headrace.client.types import TopicPartition
 from headrace.pipeline.progress.offsets import by_topic
 from headrace.pipeline.progress.ranges import OffsetRange
 from headrace.pipeline.spark.options import BadOption, OptionReader
+from headrace.pipeline.spark.worker_login import WorkerLogin, parse_worker_login, without_login
 
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
@@ -41,7 +43,7 @@ _NAMES = (
     "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs", "commitGroup",
+    "fetchOffset.retryIntervalMs", "commitGroup", "workerLogin",
 )  # fmt: skip
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets",
@@ -98,6 +100,14 @@ class SourceOptions:
     lookup_retries: int = 3
     lookup_interval_ms: int = 10
     commit_group: str | None = None
+    worker_login: WorkerLogin = WorkerLogin.TOKEN
+
+    def for_workers(self) -> SourceOptions:
+        """The same options without the login of the driver."""
+        return replace(self, client=without_login(self.client))
+
+    def with_login(self, login: Mapping[str, str]) -> SourceOptions:
+        return replace(self, client={**self.client, **login})
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
@@ -131,6 +141,7 @@ class SourceOptions:
             lookup_retries=options.count_or("fetchOffset.numRetries", cls.lookup_retries, least=0),
             lookup_interval_ms=options.count_or("fetchOffset.retryIntervalMs", cls.lookup_interval_ms, least=0),
             commit_group=options.text("commitGroup"),
+            worker_login=parse_worker_login(options),
         )
 
 

@@ -5,7 +5,7 @@ and shows it in the progress of a query. Spark calls these methods, in one proce
 
     initialOffset()              once, unless there is a checkpoint
     latestOffset(start, limit)   before each micro-batch; returns the start if there is nothing to do
-    partitions(start, end)       the ranges that the tasks of the micro-batch read
+    partitions(start, end)       the ranges that the tasks of the micro-batch read, with a login for the tasks
     commit(end)                  when a micro-batch is done
 
 ``maxOffsetsPerTrigger`` is shared among partitions in proportion to what they have waiting. ``minOffsetsPerTrigger``
@@ -49,6 +49,7 @@ from headrace.pipeline.spark.options import shared_client_options
 from headrace.pipeline.spark.source.data_source import RangePartition
 from headrace.pipeline.spark.source.log_offsets import LogOffsets, Offsets
 from headrace.pipeline.spark.source.options import SourceOptions
+from headrace.pipeline.spark.worker_login import WorkerLogins
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -84,12 +85,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._now_s = now_s
         self._log = LogOffsets(options)
+        self._logins = WorkerLogins(options.client, options.worker_login)
         #: Where a query with the trigger availableNow ends.
         self._target: Offsets | None = None
         self._triggered_s = -math.inf
         self._newest: Offsets | None = None
         self._admin: Admin | None = None
         self._committed: StreamOffset | None = None
+
+    def __reduce__(self) -> tuple[type[StreamReader], tuple[SourceOptions, tuple[str, ...]]]:
+        """Spark pickles the reader for its tasks. They get their login with their range."""
+        return StreamReader, (self._options.for_workers(), self._columns)
 
     # -- how far
 
@@ -163,7 +169,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self.ranges(from_stream_offset(start), from_stream_offset(end))
         options = self._options
         pieces = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
-        return [RangePartition(one) for one in pieces]
+        login = self._logins.login() if pieces else {}
+        return [RangePartition(one, login) for one in pieces]
 
     def ranges(self, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
         """
@@ -192,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from headrace.pipeline.spark.source.range_reader import read_range
 
         assert isinstance(partition, RangePartition)
-        yield from read_range(self._options, partition.offset_range, columns=self._columns)
+        yield from read_range(self._options.with_login(partition.login), partition.offset_range, self._columns)
 
     # -- the end
 
@@ -215,5 +222,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         self._log.close()
+        self._logins.close()
         if self._admin is not None:
             self._admin.close()
