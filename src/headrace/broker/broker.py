@@ -18,6 +18,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from headrace.broker.authentication.choice import make_authentication
 from headrace.broker.authentication.scram_users import ScramUsers
 from headrace.broker.authentication.token_service import TokenService, start_tokens
 from headrace.broker.authorization.choice import RunningAuthorizer, start_authorizer
@@ -57,7 +58,6 @@ from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from headrace.broker.authentication.authentication import Authentication
     from headrace.broker.metrics.exporter import MetricsExporter
     from headrace.broker.metrics.values import MetricSources
     from headrace.log.config import LogConfig
@@ -198,7 +198,7 @@ class Broker:
             lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, runtime.loop.call_soon
         )
         self.queue.hold()
-        self.authentication = self._make_authentication()
+        self.authentication = make_authentication(self.config, runtime, self.scram_users)
         self.connections = Connections(self.config, runtime.timer)
         context = ListenerContext(
             loop=runtime.loop,
@@ -210,13 +210,6 @@ class Broker:
             new_login=None if self.authentication is None else self.authentication.login_on,
         )
         self._listeners = [self.listener_class(address, context) for address in self.config.listeners.bound]
-
-    def _make_authentication(self) -> Authentication | None:
-        if not any(listener.protocol.has_sasl for listener in self.config.listeners.bound):
-            return None
-        from headrace.broker.authentication.authentication import Authentication  # a broker without SASL starts faster
-
-        return Authentication(self.config, self.runtime, self.scram_users)
 
     def _bind(self) -> None:
         for listener, wanted in zip(self._listeners, self.config.listeners.bound, strict=True):

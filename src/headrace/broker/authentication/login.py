@@ -122,10 +122,6 @@ class Login:
         return self._state is State.FAILED
 
     @property
-    def is_logged_in(self) -> bool:
-        return self._state is State.LOGGED_IN
-
-    @property
     def expects_token(self) -> bool:
         return self._state is State.TOKENS or self._state is State.RAW_TOKENS
 
