@@ -29,6 +29,7 @@ from headrace.security.sasl.scram_messages import (
     unescaped,
 )
 from headrace.security.sasl.scram_server import CredentialShape, Decoys, ScramAccount, ScramServer, shape_of
+from headrace.security.tokens.credentials import credential_of_token
 
 MECHANISMS = pytest.mark.parametrize("mechanism", [SCRAM_SHA_256, SCRAM_SHA_512])
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
@@ -166,6 +167,14 @@ def test_decoys_have_the_iterations_and_salts_of_real_users() -> None:
     decoys = Decoys(b"", lambda _: [shape_of(credential) for credential in real])
     shapes = {(made.iterations, len(made.salt)) for made in (decoys(SCRAM_SHA_256, f"u{i}") for i in range(50))}
     assert shapes == {(8192, 26), (4096, 40)}
+
+
+def test_unknown_tokens_look_like_tokens_and_not_like_users() -> None:
+    decoys = Decoys(b"", lambda _: [CredentialShape(16384, 64, is_base36=False)])
+    token, user = decoys(SCRAM_SHA_256, "id", is_token=True), decoys(SCRAM_SHA_256, "id")
+    real = credential_of_token(SCRAM_SHA_256, b"hmac")
+    assert shape_of(token) == shape_of(real)
+    assert shape_of(user).iterations == 16384
 
 
 def test_a_credential_with_too_few_iterations_lets_nobody_in() -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.listener_config import ListenerConfig
     from headrace.broker.runtime import BrokerRuntime
     from headrace.coordination.interface import Coordination
+    from headrace.security.sasl.scram import ScramCredential
 
 _SECRET_BYTES = 32
 
@@ -98,7 +99,7 @@ class Authentication:
 
     def _start_mechanism(self, listener: str, mechanism: str) -> ServerMechanism:
         if mechanism in HASHES:
-            return ScramServer(mechanism, self.accounts, lambda *of: self._decoys(*of))
+            return ScramServer(mechanism, self.accounts, self._decoy_for)
         if mechanism == OAUTHBEARER:
             return self._token_validation(listener).start()
         assert mechanism == PLAIN, "sasl_rules.py refuses other mechanisms"
@@ -107,6 +108,9 @@ class Authentication:
             entry = jaas_entry(self._config.of_listener(listener, mechanism), mechanism)
             users = self._plain_users[listener] = PlainUsers(entry.users if entry is not None else {})
         return PlainServer(users)
+
+    def _decoy_for(self, mechanism: str, name: str, *, is_token: bool) -> ScramCredential:
+        return self._decoys(mechanism, name, is_token=is_token)
 
     def _token_validation(self, listener: str) -> TokenValidation:
         validation = self._validations.get(listener)

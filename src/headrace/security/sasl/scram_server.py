@@ -51,9 +51,9 @@ class FindAccount(Protocol):
 
 
 class MakeDecoy(Protocol):
-    """Returns the same credential for a name at every call. Nobody knows a password for it."""
+    """Returns the same salt for a name at every call. Nobody knows a password for the credential."""
 
-    def __call__(self, mechanism: str, name: str) -> ScramCredential: ...
+    def __call__(self, mechanism: str, name: str, *, is_token: bool) -> ScramCredential: ...
 
 
 class ScramServer(ServerState):
@@ -78,7 +78,7 @@ class ScramServer(ServerState):
         return self._last(progress, token)
 
     def _first(self, first: ClientFirst) -> bytes:
-        decoy = self._decoy_for(self.name, first.username)
+        decoy = self._decoy_for(self.name, first.username, is_token=first.is_token)
         account = self._find_account(self.name, first.username, is_token=first.is_token)
         if account is not None and account.credential.iterations < MIN_ITERATIONS:
             account = None
@@ -137,9 +137,10 @@ class Decoys:
         self._secret = secret
         self._shapes_of = shapes_of
 
-    def __call__(self, mechanism: str, name: str) -> ScramCredential:
-        shapes = self._shapes_of(mechanism) or [_DEFAULT_SHAPE]
-        seed = f"{mechanism},{name}".encode()
+    def __call__(self, mechanism: str, name: str, *, is_token: bool = False) -> ScramCredential:
+        shapes = [] if is_token else self._shapes_of(mechanism)  # all tokens look alike
+        shapes = shapes or [_DEFAULT_SHAPE]
+        seed = f"{mechanism},{'token' if is_token else 'user'},{name}".encode()
         choice = int.from_bytes(self._bytes(b"shape", seed, 8), "big") % len(shapes)
         shape = shapes[choice]
         salt = self._bytes(b"salt", seed, shape.salt_length)
