@@ -81,18 +81,8 @@ def parser() -> ArgumentParser:
     parser = new_parser(
         "mirror-maker", "Copy topics to another cluster, and keep the copies up to date.", _EXAMPLES, connects=False
     )
+    _add_clusters(parser)
     add = parser.add_argument
-    add("--source", metavar="HOST:PORT,...", help="brokers of the cluster to copy from")
-    add("--target", metavar="HOST:PORT,...", help="brokers of the cluster to copy to")
-    add(
-        "--command-config",
-        metavar="FILE",
-        type=Path,
-        help="properties for both clusters; a name that begins with source. or target. is for one of them, such as "
-        "source.security.protocol",
-    )
-    add("--consumer.config", dest="consumer_config", metavar="FILE", type=Path, help="properties for the source")
-    add("--producer.config", dest="producer_config", metavar="FILE", type=Path, help="properties for the target")
     add(
         "--include",
         "--whitelist",
@@ -140,6 +130,21 @@ def parser() -> ArgumentParser:
         help="exit if a cluster does not answer within this time at the start (default %(default)s)",
     )  # fmt: skip
     return parser
+
+
+def _add_clusters(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--source", metavar="HOST:PORT,...", help="brokers of the cluster to copy from")
+    add("--target", metavar="HOST:PORT,...", help="brokers of the cluster to copy to")
+    add(
+        "--command-config",
+        metavar="FILE",
+        type=Path,
+        help="properties for both clusters; a name that begins with source. or target. is for one of them, such as "
+        "source.security.protocol",
+    )
+    add("--consumer.config", dest="consumer_config", metavar="FILE", type=Path, help="properties for the source")
+    add("--producer.config", dest="producer_config", metavar="FILE", type=Path, help="properties for the target")
 
 
 def _name(text: str) -> str:
