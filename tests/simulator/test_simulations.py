@@ -42,6 +42,18 @@ def test_a_seed_is_always_the_same():
     assert [line.partition(", took")[0] for line in first] == [line.partition(", took")[0] for line in second]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_logins_between_brokers_and_of_clients_change_nothing(seed, tmp_path):
+    folder = Path(memory_disk() or tmp_path) / f"headrace-logins-{os.getpid()}-{seed}"
+    folder.mkdir()
+    try:
+        result = simulate(seed, folder, has_logins=True)
+    finally:
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+    assert result.faults == []
+    assert len(result.history.acknowledged) > 100
+
+
 @pytest.mark.parametrize("name", sorted(MUTATIONS))
 def test_a_deliberate_mistake_is_caught(name, monkeypatch, tmp_path):
     MUTATIONS[name](monkeypatch)

@@ -33,7 +33,6 @@ class Clients:
 
     def _new_producer(self, **options: Any) -> AsyncProducer:
         return AsyncProducer(
-            bootstrap_servers=self._cluster.bootstrap_servers,
             clock=self._cluster.clock,
             acks="all",
             enable_idempotence=True,
@@ -41,6 +40,7 @@ class Clients:
             request_timeout_ms=5_000,
             max_block_ms=_PATIENCE_MS,
             delivery_timeout_ms=_PATIENCE_MS,
+            **self._cluster.client_options,
             **options,
         )
 
@@ -110,11 +110,11 @@ class Clients:
     async def read(self, name: str) -> None:
         """Reads all partitions from their beginning with ``read_committed``, until it is cancelled."""
         consumer = AsyncConsumer(
-            bootstrap_servers=self._cluster.bootstrap_servers,
             clock=self._cluster.clock,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             request_timeout_ms=5_000,
+            **self._cluster.client_options,
         )
         consumer.assign([TopicPartition(*partition) for partition in self._partitions])
         async with consumer:

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.testing.simulator.broker import PORT, SimulatedBroker, SimulatedClock
@@ -34,10 +35,36 @@ _SETTINGS = {
     "leader.imbalance.check.interval.seconds": "3",
     "log.cleaner.enable": "false",
 }
+_USERS = 'username="broker" password="b" user_broker="b" user_client="c"'
+#: Brokers and clients log in, and have to do so again before three seconds are over.
+_LOGINS = {
+    "security.inter.broker.protocol": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "sasl.jaas.config": f"org.apache.kafka.common.security.plain.PlainLoginModule required {_USERS};",
+    "connections.max.reauth.ms": "3000",
+}
+_LOGIN = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "client",
+    "sasl_password": "c",
+}
 
 
 class SimulatedCluster:
-    def __init__(self, seed: int, folder: Path, *, brokers: int = 3, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        *,
+        brokers: int = 3,
+        settings: dict[str, str] | None = None,
+        has_logins: bool = False,
+    ) -> None:
+        """
+        :param has_logins: brokers and clients log in by SASL, and again every few seconds.
+        """
         self.random = Random(seed)
         #: Faults of the tree draw from this stream only, so that they do not change what the seed does otherwise.
         self.tree_random = Random(f"the tree of {seed}")
@@ -48,7 +75,13 @@ class SimulatedCluster:
         self.ids = list(range(brokers))
         self.brokers: dict[int, SimulatedBroker] = {}
         self._folder = folder
-        self._settings = {**_SETTINGS, **(settings or {})}
+        self._protocol = "SASL_PLAINTEXT" if has_logins else "PLAINTEXT"
+        self._settings = {**_SETTINGS, **(_LOGINS if has_logins else {}), **(settings or {})}
+        #: The options with which clients connect.
+        self.client_options: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap_servers,
+            **(_LOGIN if has_logins else {}),
+        }
         #: All nodes, also crashed ones: their tasks are closed at the end, not when the garbage collector finds them.
         self._nodes: list[Node] = []
 
@@ -74,7 +107,7 @@ class SimulatedCluster:
                 "broker.id": str(broker_id),
                 "broker.rack": f"rack-{broker_id}",
                 "log.dirs": str(self._folder / name),
-                "listeners": f"PLAINTEXT://{name}:{PORT}",
+                "listeners": f"{self._protocol}://{name}:{PORT}",
             }
         )
         with node.running():

@@ -47,9 +47,11 @@ class SimulationResult(NamedTuple):
         )
 
 
-def simulate(seed: int, folder: Path, *, fault_count: int = 8, has_transactions: bool = True) -> SimulationResult:
+def simulate(
+    seed: int, folder: Path, *, fault_count: int = 8, has_transactions: bool = True, has_logins: bool = False
+) -> SimulationResult:
     with seeded_randomness(seed):
-        return _simulate(seed, folder, fault_count, has_transactions)
+        return _simulate(SimulatedCluster(seed, folder, has_logins=has_logins), seed, fault_count, has_transactions)
 
 
 @contextmanager
@@ -65,8 +67,7 @@ def seeded_randomness(seed: int) -> Iterator[None]:
         random.setstate(state)
 
 
-def _simulate(seed: int, folder: Path, fault_count: int, has_transactions: bool) -> SimulationResult:
-    cluster = SimulatedCluster(seed, folder)
+def _simulate(cluster: SimulatedCluster, seed: int, fault_count: int, has_transactions: bool) -> SimulationResult:
     history = History()
     try:
         faults = cluster.loop.run_until_complete(_run(cluster, history, fault_count, has_transactions))
@@ -126,7 +127,7 @@ async def _run(cluster: SimulatedCluster, history: History, fault_count: int, ha
 
 
 async def _create(cluster: SimulatedCluster, topic: str, partitions: int = 1) -> None:
-    async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+    async with AsyncAdmin(**cluster.client_options) as admin:
         await admin.create_topics([NewTopic(topic, partitions, 3)])
 
 
