@@ -7,12 +7,13 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
-from servers import Server, admin, java
+from servers import NOTHING, Server, admin, java
 
 PARTITIONS = 4
 RECORD_BYTES = 100
@@ -89,13 +90,17 @@ def produce(server: Measured, topic: str, count: int) -> Rate:
     return Rate(count / elapsed, server.cpu_seconds - cpu)
 
 
-def consume(server: Server, topic: str, count: int) -> Rate:
+def consume(server: Server, topic: str, count: int, settings: Mapping[str, object] = NOTHING) -> Rate:
+    """
+    :param settings: further settings of the consumer.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": server.address,
             "group.id": "bench",
             "enable.auto.commit": False,
             "queued.max.messages.kbytes": 200_000,
+            **settings,
             **server.client_settings,
         }
     )

@@ -7,6 +7,7 @@ rebuilt. Before all its bytes are written, no part of a batch counts.
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.crc import crc32c
@@ -31,6 +32,7 @@ from headrace.protocol.records import (
 )
 
 if TYPE_CHECKING:
+    from headrace.log.config import LogConfig
     from headrace.log.partition_log import PartitionLog
     from headrace.log.segment import Segment
 
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
 _NOT_FROM_CLIENTS = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
 _CODEC_MASK, _LAST_CODEC = 0x07, 4
 _MAX_RELATIVE_OFFSET = 2**31 - 1
+_MAX_TIMESTAMP, _MAX_TIMESTAMP_AT = Struct(">q"), 35
+#: Places in the fields of a header.
+_ATTRIBUTES, _COUNT = 5, 12
+#: So many uncompressed records are checked in a millisecond or two.
+_FEW_RECORDS = 1000
 
 
 class Appended(NamedTuple):
@@ -51,8 +58,31 @@ class Appended(NamedTuple):
     must_flush: bool
 
 
-def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appended:
-    """Appends one batch, as a producer sent it."""
+def takes_long(records: Buffer) -> bool:
+    """Whether reading the records of a batch may take longer than other requests should wait. A few compressed bytes
+    may contain millions of records."""
+    fields = HEADER.unpack_from(records)
+    return bool(fields[_ATTRIBUTES] & _CODEC_MASK or fields[_COUNT] > _FEW_RECORDS)
+
+
+def checked_batch(records: Buffer, config: LogConfig, now_ms: int) -> Buffer:
+    """Checks a batch as :func:`append_client` does, and returns it as the topic's settings want it. It needs nothing of
+    the log, so it may run on another thread before the append.
+
+    :raises KafkaError: if the batch is not valid.
+    """
+    header = check_batch(records)
+    if header.size_bytes != len(records):
+        raise CorruptMessage(f"{len(records)} bytes are not one batch of {header.size_bytes}")
+    reject(header, config, now_ms)
+    return rewrite(records, config, now_ms)
+
+
+def append_client(log: PartitionLog, records: Buffer, leader_epoch: int, *, checked: Buffer | None = None) -> Appended:
+    """Appends one batch, as a producer sent it.
+
+    :param checked: what :func:`checked_batch` has returned for the records, if it was called before.
+    """
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
         raise CorruptMessage(f"{size_bytes} bytes are too few for a record batch")
@@ -79,10 +109,11 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int) -> Appe
         reject(BatchHeader._make(fields), config, now_ms)
     log_append_time_ms = -1
     if not config.keeps_batches_unchanged:
-        view = memoryview(rewrite(records, config, now_ms))
+        view = memoryview(rewrite(records, config, now_ms) if checked is None else checked)
         size_bytes = len(view)
         if config.is_log_append_time:
-            log_append_time_ms = max_timestamp = now_ms
+            (log_append_time_ms,) = _MAX_TIMESTAMP.unpack_from(view, _MAX_TIMESTAMP_AT)
+            max_timestamp = log_append_time_ms
     base_offset = log.next_offset
     batch = None
     if producer_id >= 0:

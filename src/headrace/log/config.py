@@ -39,6 +39,8 @@ class LogConfig:
     #: Headrace's own setting: check every record of every batch, and not only the header.
     walk_records: bool = False
     producer_id_expiration_ms: int = DAY_MS
+    #: Whether the records of a client's batch are read before the batch goes to disk.
+    reads_records: bool = field(init=False)
     #: Whether a client's batch goes to disk as it came. Then only its header is checked.
     keeps_batches_unchanged: bool = field(init=False)
     #: After how long a segment is finished. For a compacted log, ``max.compaction.lag.ms`` limits that time, because
@@ -46,14 +48,14 @@ class LogConfig:
     roll_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
-        plain = (
-            self.compression_type == "producer"
-            and not self.is_log_append_time
-            and not self.is_compacted
-            and not self.walk_records
-            and self.message_timestamp_before_max_ms == UNLIMITED
+        reads_records = (
+            self.compression_type != "producer"
+            or self.is_compacted
+            or self.walk_records
+            or self.message_timestamp_before_max_ms != UNLIMITED
         )
-        object.__setattr__(self, "keeps_batches_unchanged", plain)
+        object.__setattr__(self, "reads_records", reads_records)
+        object.__setattr__(self, "keeps_batches_unchanged", not reads_records and not self.is_log_append_time)
         roll_ms = min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
         object.__setattr__(self, "roll_ms", roll_ms)
 

@@ -3,13 +3,13 @@ a replay of the batches; and reads whole logs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.log.control_marker import end_transaction
 from headrace.log.producer_state import BATCHES_KEPT, KeptBatch, Producer, ProducerStates
 from headrace.log.txn_index import AbortedTxn
-from headrace.protocol.record_body import Record, decode_records
+from headrace.protocol.record_body import Record, decode_records, iter_records
 from headrace.protocol.records import BatchHeader, iter_headers
 
 if TYPE_CHECKING:
@@ -29,54 +29,105 @@ class TimestampAndOffset(NamedTuple):
     leader_epoch: int
 
 
-def locate_time(log: PartitionLog, timestamp_ms: int, until_offset: int) -> TimestampAndOffset | None:
-    """The first record at or after a time. Segments whose largest timestamp is smaller are skipped; inside a segment
-    the time index gives the place to start."""
-    for segment in log.segments:
-        if not segment.size_bytes or segment.largest_timestamp_ms() < timestamp_ms:
+class BatchSearch(NamedTuple):
+    """The search for one record inside a batch. It needs nothing of the log, so it may run on another thread."""
+
+    batch: bytes
+    leader_epoch: int
+    start_offset: int
+    #: The first record at or after this time is searched; None: the first one with the largest timestamp.
+    timestamp_ms: int | None
+
+    def run(self) -> TimestampAndOffset | None:
+        found: TimestampAndOffset | None = None
+        for record in iter_records(self.batch):
+            if record.offset < self.start_offset or (found is not None and record.timestamp_ms <= found.timestamp_ms):
+                continue
+            if self.timestamp_ms is None or record.timestamp_ms >= self.timestamp_ms:
+                found = TimestampAndOffset(record.offset, record.timestamp_ms, self.leader_epoch)
+                if self.timestamp_ms is not None:
+                    break
+        return found
+
+
+#: A search in a log. It yields searches in batches, is sent what each of them has found, and returns what it has found.
+Search = Generator[BatchSearch, TimestampAndOffset | None, TimestampAndOffset | None]
+
+
+def run_search(search: Search) -> TimestampAndOffset | None:
+    """Runs a search and all its searches in batches on this thread."""
+    found: TimestampAndOffset | None = None
+    try:
+        batch = next(search)
+        while True:
+            batch = search.send(batch.run())
+    except StopIteration as done:
+        found = done.value
+    return found
+
+
+def search_time(log: PartitionLog, timestamp_ms: int, until_offset: int) -> Search:
+    """Searches the first record at or after a time. Segments whose largest timestamp is smaller are skipped; inside a
+    segment the time index gives the place to start."""
+    for segment in tuple(log.segments):
+        if not segment.size_bytes or not _is_present(log, segment):
+            continue
+        if segment.largest_timestamp_ms() < timestamp_ms:
             continue
         # All records before the offset that the time index gives are older. The offset index gives its position.
         offsets = segment.loaded()
         start = offsets.lookup(max(segment.times().lookup(timestamp_ms), log.log_start_offset - segment.base_offset))
         for at, header in segment.headers(start):
             if header.max_timestamp >= timestamp_ms and header.last_offset >= log.log_start_offset:
-                found = _first_in_batch(log, segment, at, header, timestamp_ms)
+                found = yield _in_batch(log, segment, at, header, timestamp_ms)
                 if found is not None:
                     return found if found.offset < until_offset else None
+                if not _is_present(log, segment):
+                    break
     return None
 
 
-def locate_max_timestamp(log: PartitionLog) -> TimestampAndOffset | None:
-    """The first record with the largest timestamp, of those at or behind the log's start."""
+def search_max_timestamp(log: PartitionLog) -> Search:
+    """Searches the first record with the largest timestamp, of those at or behind the log's start."""
     found: TimestampAndOffset | None = None
     for segment in sorted(log.segments, key=_max_record_timestamp, reverse=True):
-        if not segment.size_bytes or (found is not None and segment.max_timestamp_ms <= found.timestamp_ms):
+        if not segment.size_bytes or not _is_present(log, segment):
             continue
-        candidate = _max_in_segment(log, segment) or _max_behind_start(log, segment)
+        if found is not None and segment.max_timestamp_ms <= found.timestamp_ms:
+            continue
+        candidate = yield from _max_in_segment(log, segment)
+        if candidate is None and _is_present(log, segment):
+            candidate = yield from _max_behind_start(log, segment)
         if candidate is not None and (found is None or candidate.timestamp_ms > found.timestamp_ms):
             found = candidate
     return found
 
 
-def _max_in_segment(log: PartitionLog, segment: Segment) -> TimestampAndOffset | None:
+def _max_in_segment(log: PartitionLog, segment: Segment) -> Search:
     """The record that the segment's state names; None if that record is below the log's start."""
     for position, header in segment.headers(segment.position_of(segment.offset_of_max_timestamp)):
-        return _first_in_batch(log, segment, position, header, segment.max_timestamp_ms)
+        return (yield _in_batch(log, segment, position, header, segment.max_timestamp_ms))
     return None
 
 
-def _max_behind_start(log: PartitionLog, segment: Segment) -> TimestampAndOffset | None:
+def _max_behind_start(log: PartitionLog, segment: Segment) -> Search:
     """Searches the rest of a segment whose newest record is below the log's start."""
-    from headrace.protocol.record_body import decode_records
-
     found: TimestampAndOffset | None = None
     for position, header in segment.headers(segment.position_of(max(log.log_start_offset, segment.base_offset))):
         if found is not None and header.max_timestamp <= found.timestamp_ms:
             continue
-        for record in decode_records(segment.read_bytes(position, header.size_bytes)):
-            if record.offset >= log.log_start_offset and (found is None or record.timestamp_ms > found.timestamp_ms):
-                found = TimestampAndOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+        candidate = yield _in_batch(log, segment, position, header, None)
+        if candidate is not None and (found is None or candidate.timestamp_ms > found.timestamp_ms):
+            found = candidate
+        if not _is_present(log, segment):
+            break
     return found
+
+
+def _is_present(log: PartitionLog, segment: Segment) -> bool:
+    """Whether a segment is still in the log. A search may wait for another thread, and segments may be deleted
+    meanwhile."""
+    return log.segments[log.segment_at(segment.base_offset)] is segment
 
 
 def _max_record_timestamp(segment: Segment) -> int:
@@ -84,15 +135,11 @@ def _max_record_timestamp(segment: Segment) -> int:
     return segment.max_timestamp_ms
 
 
-def _first_in_batch(
-    log: PartitionLog, segment: Segment, position: int, header: BatchHeader, timestamp_ms: int
-) -> TimestampAndOffset | None:
-    from headrace.protocol.record_body import decode_records
-
-    for record in decode_records(segment.read_bytes(position, header.size_bytes)):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= log.log_start_offset:
-            return TimestampAndOffset(record.offset, record.timestamp_ms, header.leader_epoch)
-    return None
+def _in_batch(
+    log: PartitionLog, segment: Segment, position: int, header: BatchHeader, timestamp_ms: int | None
+) -> BatchSearch:
+    batch = segment.read_bytes(position, header.size_bytes)
+    return BatchSearch(batch, header.leader_epoch, log.log_start_offset, timestamp_ms)
 
 
 def aborted_transactions(log: PartitionLog, from_offset: int, until_offset: int) -> list[AbortedTxn]:

@@ -27,7 +27,7 @@ from headrace.log.disk_errors import takes_dir_offline
 from headrace.log.file_region import FileRegion
 from headrace.log.leader_epochs import LeaderEpochs
 from headrace.log.log_dir import LogDir
-from headrace.log.lookups import TimestampAndOffset
+from headrace.log.lookups import BatchSearch, Search, TimestampAndOffset
 from headrace.log.producer_state import ProducerStates
 from headrace.log.segment import Segment
 from headrace.log.txn_index import AbortedTxn
@@ -124,18 +124,22 @@ class PartitionLog:
 
     # -- append -----------------------------------------------------------------------------------------------------
 
-    def append(self, records: Buffer, *, leader_epoch: int, origin: Origin = Origin.CLIENT) -> Appended:
+    def append(
+        self, records: Buffer, *, leader_epoch: int, origin: Origin = Origin.CLIENT, checked: Buffer | None = None
+    ) -> Appended:
         """Writes batches behind the last one. After an error nothing has changed.
 
         A client writes one batch, which gets its offset here. A coordinator may write several batches, and control
         batches. Replicated batches keep their offsets and epochs.
+
+        :param checked: what :func:`checked_batch` has returned for a client's batch, if it was called before.
         """
         if self.is_closed or self.log_dir.error is not None:
             raise self.unusable()
         try:
             if origin is not Origin.CLIENT:
                 return append_trusted(self, records, leader_epoch, origin)
-            return append_client(self, records, leader_epoch)
+            return append_client(self, records, leader_epoch, checked=checked)
         except OSError as error:
             raise self.log_dir.take_offline(error) from error
 
@@ -208,12 +212,27 @@ class PartitionLog:
     @takes_dir_offline
     def locate_time(self, timestamp_ms: int, *, until_offset: int) -> TimestampAndOffset | None:
         """The first record at or after a time, if its offset is below ``until_offset``."""
-        return lookups.locate_time(self, timestamp_ms, until_offset)
+        return lookups.run_search(lookups.search_time(self, timestamp_ms, until_offset))
 
     @takes_dir_offline
     def locate_max_timestamp(self) -> TimestampAndOffset | None:
         """The record with the largest timestamp (KIP-734)."""
-        return lookups.locate_max_timestamp(self)
+        return lookups.run_search(lookups.search_max_timestamp(self))
+
+    def search_time(self, timestamp_ms: int, *, until_offset: int) -> Search:
+        """The same as :meth:`locate_time`, in steps: the caller decides on which thread it searches in a batch."""
+        return lookups.search_time(self, timestamp_ms, until_offset)
+
+    def search_max_timestamp(self) -> Search:
+        return lookups.search_max_timestamp(self)
+
+    @takes_dir_offline
+    def continue_search(self, search: Search, found: TimestampAndOffset | None) -> BatchSearch:
+        """Returns the next batch to search in. ``found`` is what the search in the batch before has found.
+
+        :raises StopIteration: at the end. Its value is what the search has found.
+        """
+        return search.send(found)
 
     @takes_dir_offline
     def aborted_transactions(self, from_offset: int, until_offset: int) -> list[AbortedTxn]:

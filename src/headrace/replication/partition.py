@@ -78,9 +78,9 @@ class Partition:
             return epoch, self.log.next_offset
         return self.log.end_offset_for_epoch(epoch)
 
-    def append(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Appended:
+    def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, checked: Buffer | None = None) -> Appended:
         log = self.log
-        appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin)
+        appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin, checked=checked)
         log.high_watermark = log.next_offset
         return appended
 

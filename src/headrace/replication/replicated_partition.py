@@ -222,11 +222,11 @@ class ReplicatedPartition(Partition):
             raise NotLeaderOrFollower(f"this broker does not lead {self.log.topic}-{self.log.partition}")
         return self.leader
 
-    def append(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Appended:
+    def append(self, records: Buffer, origin: Origin = Origin.CLIENT, *, checked: Buffer | None = None) -> Appended:
         leader = self.require_leader()
         log = self.log
         end_offset = log.next_offset
-        appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin)
+        appended = log.append(records, leader_epoch=self.leader_epoch, origin=origin, checked=checked)
         if not appended.is_duplicate:
             for reader in self.follower_readers:
                 reader.log_grew(end_offset)

@@ -231,3 +231,14 @@ async def test_stopping_cancels_whoever_waits(monkeypatch):
     dispatcher.stop()
     await finished(dispatcher)
     assert was_cancelled
+
+
+def test_a_handler_that_cannot_be_loaded_closes_the_connection(monkeypatch, caplog):
+    def fail(api, services):
+        raise ImportError("no such module")
+
+    monkeypatch.setattr(dispatch, "bound_handler", fail)
+    connection = FakeConnection()
+    new_dispatcher(None).handle(request(connection))
+    assert connection.is_closed
+    assert "Metadata v0 of 127.0.0.1:1 failed" in caplog.text

@@ -12,12 +12,14 @@ watermark yet answers OFFSET_NOT_AVAILABLE (KIP-207). For a follower the end is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
-from headrace.log.partition_log import TimestampAndOffset
+from headrace.log.appending import takes_long
+from headrace.log.lookups import Search
+from headrace.log.partition_log import PartitionLog, TimestampAndOffset
 from headrace.protocol.errors import (
     ErrorCode,
     InvalidRequest,
@@ -31,6 +33,7 @@ from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
+    from headrace.broker.services import RunBlocking
     from headrace.replication.partitions import Partitions
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -49,10 +52,9 @@ _NOT_AVAILABLE_SINCE = 5
 _NOT_FOUND = TimestampAndOffset(offset=-1, timestamp_ms=-1, leader_epoch=-1)
 
 
-async def handle(request: Request, authorizer: Authorizer, partitions: Partitions) -> Reply:
-    query = _Query(
-        request.version, Isolation(getattr(request.body, "isolation_level", 0)), int(request.body.replica_id)
-    )
+async def handle(request: Request, authorizer: Authorizer, partitions: Partitions, run_blocking: RunBlocking) -> Reply:
+    isolation = Isolation(getattr(request.body, "isolation_level", 0))
+    query = _Query(request.version, isolation, int(request.body.replica_id), run_blocking)
 
     may_describe = allowed_topics(authorizer, request.connection, AclOperation.DESCRIBE)
 
@@ -71,6 +73,7 @@ class _Query(NamedTuple):
     isolation: Isolation
     #: -1: a client; -2: a tool that asks this replica, leader or not; otherwise a follower.
     replica_id: int
+    run_blocking: RunBlocking
 
 
 async def _refusals(request: Request, topic: Any) -> Answers | list[Any]:
@@ -86,16 +89,18 @@ async def _refusals(request: Request, topic: Any) -> Answers | list[Any]:
 async def _answers(request: Request, partitions: Partitions, topic: Any, query: _Query) -> Answers | list[Any]:
     repeated = await request.slices.repeated(topic.partitions, lambda wanted: wanted.partition_index)
 
-    def answer(wanted: Any) -> dict[str, object] | None:
+    async def answer(wanted: Any) -> dict[str, object] | None:
         index = wanted.partition_index
         if repeated.was_met_before(index):
             return None
-        return _answer(partitions, topic.name, wanted, query, is_twice=index in repeated)
+        return await _answer(partitions, topic.name, wanted, query, is_twice=index in repeated)
 
-    return await request.answers(topic.partitions, answer, "topics", "partitions")
+    return await request.awaited_answers(topic.partitions, answer, "topics", "partitions")
 
 
-def _answer(partitions: Partitions, topic: str, wanted: Any, query: _Query, *, is_twice: bool) -> dict[str, object]:
+async def _answer(
+    partitions: Partitions, topic: str, wanted: Any, query: _Query, *, is_twice: bool
+) -> dict[str, object]:
     version = query.version
     with code_for_errors(partition_index=wanted.partition_index) as answer:
         if is_twice:
@@ -107,25 +112,36 @@ def _answer(partitions: Partitions, topic: str, wanted: Any, query: _Query, *, i
         epoch = getattr(wanted, "current_leader_epoch", ANY_EPOCH)
         find = partitions.replica if query.replica_id == _DEBUGGING else partitions.leader
         partition = find(topic, wanted.partition_index, epoch)
-        found = _find(partition, wanted.timestamp, query)
+        found = await _find(partition, wanted.timestamp, query)
         answer.update(timestamp=found.timestamp_ms, offset=found.offset, leader_epoch=found.leader_epoch)
     return answer
 
 
-def _find(partition: Partition, timestamp: int, query: _Query) -> TimestampAndOffset:
+async def _find(partition: Partition, timestamp: int, query: _Query) -> TimestampAndOffset:
     log = partition.log
     if timestamp == _LATEST:
         return TimestampAndOffset(_end(partition, query), -1, partition.leader_epoch)
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return TimestampAndOffset(log.log_start_offset, -1, partition.leader_epoch)
     if timestamp == _MAX_TIMESTAMP:
-        return log.locate_max_timestamp() or _NOT_FOUND
+        return await _run(log, log.search_max_timestamp(), query) or _NOT_FOUND
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return _NOT_FOUND
-    found = log.locate_time(timestamp, until_offset=partition.visible_end(query.isolation))
+    found = await _run(log, log.search_time(timestamp, until_offset=partition.visible_end(query.isolation)), query)
     if found is None and query.replica_id == _CLIENT:
         _check_high_watermark_is_known(partition, query.version)
     return found or _NOT_FOUND
+
+
+async def _run(log: PartitionLog, search: Search, query: _Query) -> TimestampAndOffset | None:
+    """Searches in a batch with many records on another thread, so that other requests do not wait."""
+    found: TimestampAndOffset | None = None
+    while True:
+        try:
+            batch = log.continue_search(search, found)
+        except StopIteration as done:
+            return cast(TimestampAndOffset | None, done.value)
+        found = await query.run_blocking(batch.run) if takes_long(batch.batch) else batch.run()
 
 
 def _end(partition: Partition, query: _Query) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request, milliseconds
+from headrace.log.appending import checked_batch, takes_long
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import (
     ErrorCode,
@@ -34,6 +35,7 @@ from headrace.protocol.records import (
     MAGIC,
     MAGIC_AT,
     TRANSACTIONAL,
+    Buffer,
     Codec,
     size_of_batch,
 )
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from headrace.broker.metrics.counters import Metrics
     from headrace.broker.replicas.followers import Followers
     from headrace.broker.services import RunBlocking
+    from headrace.log.config import LogConfig
     from headrace.replication.partitions import Partitions
     from headrace.runtime.purgatory import Purgatory
 
@@ -88,10 +91,10 @@ async def handle(
     batches = _batches(metadata, body, version, responses)
     if request.has_few_elements:
         for answers, name, data in batches:
-            answers.append(appends.append(name, data))
+            answers.append(appends.append(name, data) or await appends.append_checked(name, data, run_blocking))
     else:
         async for answers, name, data in request.slices.over(batches):
-            answers.append(appends.append(name, data))
+            answers.append(appends.append(name, data) or await appends.append_checked(name, data, run_blocking))
     for log in appends.unflushed:
         await run_blocking(log.flush)
     if appends.uncommitted:
@@ -172,8 +175,20 @@ class _Appends:
         self.unflushed: list[PartitionLog] = []
         self.uncommitted: list[_Uncommitted] = []
 
-    def append(self, name: str | None, data: Any) -> dict[str, Any]:
-        """Appends a batch, and returns the answer of its partition."""
+    async def append_checked(self, name: str | None, data: Any, run_blocking: RunBlocking) -> dict[str, Any]:
+        """Appends a batch whose check takes long. Other requests do not wait for the check."""
+        assert name is not None
+        log = self._partitions.leader(name, data.index).log
+        now_ms = log.log_dir.clock.wall_ms()
+        answer = self.append(name, data, await run_blocking(_checked, data.records, log.config, now_ms))
+        assert answer is not None
+        return answer
+
+    def append(self, name: str | None, data: Any, checked: Buffer | KafkaError | None = None) -> dict[str, Any] | None:
+        """Appends a batch, and returns the answer of its partition; None if :meth:`append_checked` has to append it.
+
+        :param checked: what the check of the records has returned, if it ran before.
+        """
         index: int = data.index
         if name is None:
             self.has_failed = True
@@ -195,7 +210,12 @@ class _Appends:
             partition = self._partitions.leader(name, index)
             if self._acks < 0:
                 partition.check_enough_replicas()
-            appended = partition.append(records)
+            if checked is None and partition.log.config.reads_records and takes_long(records):
+                stats.produce_requests -= 1  # the second call counts it again
+                return None
+            if isinstance(checked, KafkaError):
+                raise checked
+            appended = partition.append(records, checked=checked)
         except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
             stats.failed_produce_requests += 1
             self.has_failed = True
@@ -225,6 +245,14 @@ class _Appends:
             if error is not None:
                 self.has_failed = True
                 one.answer.update(_failure(one.answer["index"], error.code, str(error)))
+
+
+def _checked(records: bytes, config: LogConfig, now_ms: int) -> Buffer | KafkaError:
+    """Returns an error instead of raising it, so that the other checks of the batch come first."""
+    try:
+        return checked_batch(records, config, now_ms)
+    except KafkaError as error:
+        return error
 
 
 def _has_transactional(body: Any) -> bool:

@@ -86,6 +86,9 @@ class Dispatcher:
             return
         except ManyElements:
             coroutine = self._handle_large(request, handle)
+        except Exception:  # noqa: BLE001  _failed logs it: the client must not wait forever
+            self._failed(request)
+            return
         try:
             try:
                 awaited = coroutine.send(None)
