@@ -94,6 +94,33 @@ def test_allowed_on_any_resource_finds_a_rule_that_no_rule_denies(rules, who, op
     assert index.is_allowed_on_any(*who, operation, TOPIC) == (expected or is_implied)
 
 
+@pytest.mark.parametrize(
+    ("stored", "host"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("::1", "::1"),
+        ("2001:DB8:0:0:0:0:0:A", "2001:db8::a"),
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+        ("fe80:0:0:0:0:0:0:1%eth0", "fe80::1%eth0"),
+        ("a-name", "a-name"),
+    ],
+)
+def test_hosts_are_compared_as_addresses(stored, host):
+    rule = AclBinding.of(TOPIC, "t", "User:a", READ, host=stored)
+    index = RuleIndex([rule])
+    assert index.decide("User:a", host, READ, TOPIC, "t").rule == rule
+    assert not index.decide("User:a", "::2", READ, TOPIC, "t").is_allowed
+
+
+def test_two_texts_of_one_address_are_two_rules():
+    short, long = (AclBinding.of(TOPIC, "t", "User:a", READ, host=host) for host in ("::1", "0:0:0:0:0:0:0:1"))
+    index = RuleIndex([short, long])
+    index.remove(short)
+    assert index.decide("User:a", "::1", READ, TOPIC, "t").rule == long
+    index.remove(long)
+    assert not index.decide("User:a", "::1", READ, TOPIC, "t").is_allowed
+
+
 def test_deny_counts_before_allow():
     index = RuleIndex(
         [

@@ -17,6 +17,9 @@ jumps, and each jump shortens the name. Adding and removing rules needs no rebui
 The rules of one pattern are indexed by principal, permission and operation, so a pattern with ten thousand principals
 is as quick as a pattern with one.
 
+Java writes ``::1`` as ``0:0:0:0:0:0:0:1``, and an IPv4 address that IPv6 wraps as the IPv4 address. So hosts are
+compared as addresses, and not as texts.
+
 A DENY rule counts before every ALLOW rule. A rule for ALL is a rule for every operation. An ALLOW rule also allows the
 operations that its operation implies (``kinds.IMPLIED_BY``). If no rule matches, the operation is denied, unless the
 resource fits no pattern of any rule and ``allow.everyone.if.no.acl.found`` is set.
@@ -27,6 +30,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 from headrace.security.acls.bindings import AclBinding, AclEntry, AclPattern
@@ -54,19 +58,20 @@ class Decision(NamedTuple):
 
 
 class _PatternRules:
-    """The rules of one pattern: principal, then permission and operation, then hosts."""
+    """The rules of one pattern: principal, then permission and operation, then hosts with the texts of their rules."""
 
     __slots__ = ("_by_principal", "entries")
 
     def __init__(self) -> None:
         self.entries: set[AclEntry] = set()
-        self._by_principal: dict[str, dict[tuple[Permission, AclOperation], set[str]]] = {}
+        self._by_principal: dict[str, dict[tuple[Permission, AclOperation], dict[str, set[str]]]] = {}
 
     def add(self, entry: AclEntry) -> None:
         if entry not in self.entries:
             self.entries.add(entry)
             rules = self._by_principal.setdefault(entry.principal, {})
-            rules.setdefault((entry.permission, entry.operation), set()).add(entry.host)
+            hosts = rules.setdefault((entry.permission, entry.operation), {})
+            hosts.setdefault(address_of(entry.host), set()).add(entry.host)
 
     def remove(self, entry: AclEntry) -> None:
         if entry not in self.entries:
@@ -74,16 +79,22 @@ class _PatternRules:
         self.entries.remove(entry)
         rules = self._by_principal[entry.principal]
         hosts = rules[entry.permission, entry.operation]
-        hosts.remove(entry.host)
+        address = address_of(entry.host)
+        hosts[address].remove(entry.host)
+        if not hosts[address]:
+            del hosts[address]
         if not hosts:
             del rules[entry.permission, entry.operation]
         if not rules:
             del self._by_principal[entry.principal]
 
     def find(
-        self, permission: Permission, operations: tuple[AclOperation, ...], principal: str, host: str
+        self, permission: Permission, operations: tuple[AclOperation, ...], principal: str, address: str
     ) -> AclEntry | None:
-        """Returns a rule of that permission for one of the operations."""
+        """Returns a rule of that permission for one of the operations.
+
+        :param address: the client's host, as :func:`address_of` writes it.
+        """
         for named in (principal, WILDCARD_PRINCIPAL):
             rules = self._by_principal.get(named)
             if rules is None:
@@ -91,9 +102,9 @@ class _PatternRules:
             for operation in operations:
                 hosts = rules.get((permission, operation))
                 if hosts is not None:
-                    for each in (WILDCARD, host):
+                    for each in (WILDCARD, address):
                         if each in hosts:
-                            return AclEntry(named, each, operation, permission)
+                            return AclEntry(named, min(hosts[each]), operation, permission)
         return None
 
 
@@ -203,7 +214,7 @@ class RuleIndex:
     def decide(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> Decision:
-        kind = self._types.get(resource_type)
+        kind, address = self._types.get(resource_type), address_of(host)
         found = () if kind is None else tuple(kind.fitting(name))
         if not found:
             return Decision(self._allow_if_no_rule)
@@ -212,7 +223,7 @@ class RuleIndex:
             (Permission.ALLOW, _ALLOWED_BY[operation]),
         ):
             for pattern_type, pattern_name, rules in found:
-                entry = rules.find(permission, operations, principal, host)
+                entry = rules.find(permission, operations, principal, address)
                 if entry is not None:
                     rule = AclBinding(AclPattern(resource_type, pattern_name, pattern_type), entry)
                     return Decision(permission is Permission.ALLOW, rule)
@@ -230,25 +241,36 @@ class RuleIndex:
         kind = self._types.get(resource_type)
         if kind is None:
             return False
-        operations = _DENIED_BY[operation]
+        operations, address = _DENIED_BY[operation], address_of(host)
 
         def is_denied(rules: _PatternRules | None) -> bool:
-            return rules is not None and rules.find(Permission.DENY, operations, principal, host) is not None
+            return rules is not None and rules.find(Permission.DENY, operations, principal, address) is not None
 
         everywhere = kind.literal.get(WILDCARD)
         if is_denied(everywhere):
             return False
-        if everywhere is not None and everywhere.find(Permission.ALLOW, operations, principal, host) is not None:
+        if everywhere is not None and everywhere.find(Permission.ALLOW, operations, principal, address) is not None:
             return True
         for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
             for name, rules in kind.of(pattern_type).items():
-                if rules.find(Permission.ALLOW, operations, principal, host) is None:
+                if rules.find(Permission.ALLOW, operations, principal, address) is None:
                     continue
                 if pattern_type is PatternType.LITERAL and is_denied(rules):
                     continue
                 if not any(is_denied(kind.prefixed[prefix]) for prefix in kind.fitting_prefixes(name)):
                     return True
         return False
+
+
+def address_of(host: str) -> str:
+    """Returns one text for all texts of an IP address. Any other text stays as it is, and matches only itself."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address)
 
 
 def _common_start(name: str, other: str) -> str:
