@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.broker.authorization import acl_authorizer
+from headrace.broker.authorization import acl_authorizer, audit_log
 from headrace.broker.authorization.acl_authorizer import AclAuthorizer
 from headrace.protocol.api import Api
 from headrace.security.acls import AclBinding, AclOperation, Permission, ResourceType
@@ -101,6 +101,20 @@ def test_allowed_is_logged_at_debug(authorizer, caplog):
         "principal=User:alice, host=*, operation=READ, permissionType=ALLOW))"
     )
     assert second.getMessage().endswith("based on rule SuperUser")
+
+
+def test_a_million_denials_do_not_fill_the_disk(authorizer, caplog):
+    caplog.set_level(logging.INFO, "kafka.authorizer.logger")
+    now_s = [0.0]
+    authorizer._denials = audit_log.DenialLimit(lambda: now_s[0])
+    for number in range(1_500):
+        assert not authorizer.is_allowed(ALICE, READ, TOPIC, f"t{number}")
+    assert len(caplog.records) == audit_log.MOST_PER_S
+    now_s[0] = 1.0
+    authorizer.is_allowed(ALICE, READ, TOPIC, "next")
+    summary, denied = caplog.messages[audit_log.MOST_PER_S :]
+    assert summary == "500 more operations were denied in one second, and are not listed"
+    assert "Topic:LITERAL:next" in denied
 
 
 def test_a_name_cannot_forge_a_line_of_the_log(authorizer, caplog):

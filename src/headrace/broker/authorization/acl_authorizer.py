@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from logging import DEBUG
 from typing import TYPE_CHECKING
 
-from headrace.broker.authorization.audit_log import log_decision, logger, rule_text
+from headrace.broker.authorization.audit_log import DenialLimit, log_decision, logger, rule_text
 from headrace.broker.authorization.authorizer import Authorizer
 from headrace.security.acls.kinds import SUPPORTED_OPERATIONS
 from headrace.security.acls.rule_index import Decision, RuleIndex
@@ -38,6 +38,7 @@ class AclAuthorizer(Authorizer):
     def __init__(self, index: RuleIndex, super_users: Iterable[Principal] = ()) -> None:
         self._index = index
         self._super_users = frozenset(super_users)
+        self._denials = DenialLimit()
         self._decisions: dict[tuple[Principal, str, AclOperation, ResourceType, str], Decision] = {}
         self._on_any: dict[tuple[Principal, str, AclOperation, ResourceType], bool] = {}
 
@@ -64,7 +65,7 @@ class AclAuthorizer(Authorizer):
         if decision is None:
             decision = self._decide(key)
         is_allowed = decision.is_allowed
-        if log_allowed and logger.isEnabledFor(DEBUG) if is_allowed else log_denied:
+        if log_allowed and logger.isEnabledFor(DEBUG) if is_allowed else log_denied and self._denials.lets_pass():
             rule = "SuperUser" if decision is _SUPER_USER else rule_text(decision.rule, is_allowed=is_allowed)
             log_decision(connection, operation, resource_type, name, count=count, is_allowed=is_allowed, rule=rule)
         return is_allowed
