@@ -6,13 +6,16 @@ where Kafka's AclAuthorizer stored them. A broker with any other class does not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorization.authorizer import AllowAll
 from headrace.broker.configs.checks import split_principals
+from headrace.broker.configs.listeners import SecurityProtocol
 from headrace.broker.configs.table_security import KAFKA_AUTHORIZERS
 from headrace.broker.start_error import StartError
+from headrace.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.coordination.interface import Coordination
     from headrace.runtime.clock import Clock
+    from headrace.security.principal import Principal
 
 logger = getLogger(__name__)
 
@@ -53,8 +57,10 @@ async def start_authorizer(config: BrokerConfig, coordination: Coordination, clo
     from headrace.security.acls.rule_index import RuleIndex
     from headrace.security.acls.znodes import MalformedRulesError
 
+    super_users = split_principals(config.str("super.users"))
+    _warn_of_brokers_without_rights(config, super_users)
     index = RuleIndex(allow_if_no_rule=config.bool("allow.everyone.if.no.acl.found"))
-    authorizer = AclAuthorizer(index, split_principals(config.str("super.users")))
+    authorizer = AclAuthorizer(index, super_users)
     stored = StoredRules(coordination, clock, index, on_changed=authorizer.forget_decisions)
     try:
         await stored.load()
@@ -63,3 +69,16 @@ async def start_authorizer(config: BrokerConfig, coordination: Coordination, clo
     stored.start()
     authorizer.stored = stored
     return RunningAuthorizer(authorizer, stored)
+
+
+def _warn_of_brokers_without_rights(config: BrokerConfig, super_users: Sequence[Principal]) -> None:
+    """Logs a warning if the brokers of a cluster are anonymous to each other, and anonymous clients have no rights."""
+    listeners = config.listeners
+    is_anonymous = listeners.protocol_of(listeners.inter_broker) is SecurityProtocol.PLAINTEXT
+    if config.optional_str("zookeeper.connect") and is_anonymous and ANONYMOUS not in super_users:
+        logger.warning(
+            "brokers have no name at the listener %s (PLAINTEXT), and super.users does not contain %s: without an ACL "
+            "for CLUSTER_ACTION they refuse each other's requests. Use SASL or TLS between brokers",
+            listeners.inter_broker,
+            ANONYMOUS,
+        )
