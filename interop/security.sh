@@ -28,6 +28,8 @@ security_checks() { # [apache]: on Apache Kafka, to see that a failure is not th
         check 'security: names of certificates, and rules for them, as Java has them' \
             .venv/bin/python interop/security/names_like_java.py
         PYTHONPATH=interop program 'security: the ACL matrix' 400 .venv/bin/python -m acls.matrix live
+        PYTHONPATH=interop program 'security: the ACL matrix in a cluster' 400 \
+            .venv/bin/python -m acls.matrix member tests/broker/authorization/kafka_acl_facts.json
     fi
 }
 

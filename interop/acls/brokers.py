@@ -87,7 +87,10 @@ def apache(jars: Path, folder: Path, cells: list[Cell]) -> Iterator[Addresses]:
 
 
 @contextlib.contextmanager
-def headrace(folder: Path, cells: list[Cell]) -> Iterator[Addresses]:
+def headrace(folder: Path, cells: list[Cell], *, is_member: bool = False) -> Iterator[Addresses]:
+    """
+    :param is_member: a cluster of one broker on our ZooKeeper, instead of a lone broker.
+    """
     sasl, plaintext = free_port(), free_port()
     settings = {
         **_COMMON,
@@ -98,6 +101,11 @@ def headrace(folder: Path, cells: list[Cell]) -> Iterator[Addresses]:
         "listener.name.sasl.plain.sasl.jaas.config": _jaas(cells),
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     }
-    path = _write(folder / "headrace.properties", settings)
-    with BrokerProcess(folder / "headrace", "--config", str(path), "--log-level", "warning", listen=None):
+    with contextlib.ExitStack() as processes:
+        if is_member:
+            zookeeper = processes.enter_context(BrokerProcess(folder / "zookeeper", command="zookeeper"))
+            settings["zookeeper.connect"] = zookeeper.address
+        path = _write(folder / "headrace.properties", settings)
+        arguments = ("--config", str(path), "--log-level", "warning")
+        processes.enter_context(BrokerProcess(folder / "headrace", *arguments, listen=None))
         yield Addresses(f"127.0.0.1:{sasl}", f"127.0.0.1:{plaintext}")
