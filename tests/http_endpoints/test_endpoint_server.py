@@ -8,6 +8,7 @@ import ssl
 import threading
 
 import pytest
+import trustme
 
 from headrace.http_endpoints import metrics_server
 from headrace.http_endpoints.access import Access
@@ -99,6 +100,32 @@ def test_tls(serve, certificate, caplog):
     with pytest.raises(ssl.SSLCertVerificationError):
         served.get(ssl.create_default_context())
     assert served.get(certificate.client_context, Authorization=f"Bearer {TOKEN}")[0] == 200
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(serve, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "both.pem"
+
+    def renew():
+        authority = trustme.CA()
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        return context
+
+    old = renew()
+    served = serve(Protection(str(file)))
+    assert served.get(old)[0] == 200
+    new = renew()
+    assert served.get(new)[0] == 200
+    with pytest.raises(ssl.SSLCertVerificationError):
+        served.get(old)
+    file.write_text("half of a file")
+    assert served.get(new)[0] == 200
+    assert "the renewed certificate is not used: cannot use the certificate" in caplog.text
+    file.unlink()
+    assert served.get(new)[0] == 200
+    assert served.get(renew())[0] == 200
 
 
 def test_old_versions_of_tls_are_refused(serve, certificate):

@@ -8,14 +8,19 @@ read. Who wants that must say so.
 from __future__ import annotations
 
 import ipaddress
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.http_endpoints.access import Access
 from headrace.properties import ConfigError
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
+    from ssl import SSLContext, SSLObject
+
+logger = getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Protection:
             )
 
     def tls_context(self) -> SSLContext | None:
-        """The context for TLS 1.2 and 1.3; None without TLS.
+        """The context for TLS 1.2 and 1.3; None without TLS. New connections get a certificate that was renewed.
 
         :raises ConfigError: if the files cannot be used.
         """
@@ -59,6 +64,11 @@ class Protection:
             if self.key:
                 raise ConfigError("a TLS key needs a certificate")
             return None
+        context = self._load()
+        context.sni_callback = _RenewedCertificate(context, self._load, [self.certificate, self.key])
+        return context
+
+    def _load(self) -> SSLContext:
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -73,6 +83,41 @@ class Protection:
             files = " and ".join(filter(None, (self.certificate, self.key)))
             raise ConfigError(f"cannot read {files}: {error.strerror}") from None
         return context
+
+
+class _RenewedCertificate:
+    """OpenSSL calls it in every handshake. It reads the files again if they have changed.
+
+    If the new files cannot be used, the old certificate stays in use, until the files change again.
+    """
+
+    def __init__(self, context: SSLContext, load: Callable[[], SSLContext], files: list[str]) -> None:
+        self._current = context
+        self._load = load
+        self._files = [file for file in files if file]
+        self._stamps = self._read_stamps()
+
+    def __call__(self, connection: SSLObject, _server_name: str | None, _context: SSLContext) -> None:
+        stamps = self._read_stamps()
+        if stamps != self._stamps:
+            self._stamps = stamps
+            try:
+                self._current = self._load()
+                logger.info("the renewed certificate %s is in use", self._files[0])
+            except ConfigError as error:
+                logger.error("the renewed certificate is not used: %s", error)
+        connection.context = self._current
+
+    def _read_stamps(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(file) for file in self._files]
+
+
+def _stamp(file: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def is_loopback(host: str) -> bool:

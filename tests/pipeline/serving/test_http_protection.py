@@ -95,6 +95,24 @@ def test_queries_over_tls(serve, tls):
         get(plain(port), headers=AUTHORIZED)
 
 
+def issue(file):
+    """Writes a certificate with its key, and returns a context that trusts it."""
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(file)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(serve, tmp_path):
+    file = tmp_path / "both.pem"
+    old = issue(file)
+    port = serve(Protection(str(file)))
+    assert get(http.client.HTTPSConnection("127.0.0.1", port, context=old))[0] == 200
+    new = issue(file)
+    assert get(http.client.HTTPSConnection("127.0.0.1", port, context=new))[0] == 200
+
+
 def test_an_address_that_others_reach_needs_protection(tmp_path, tls):
     url, metrics = f"sqlite:///{tmp_path}/views.db", PipelineMetrics()
     for make in (lambda p: HttpServer(url, "0.0.0.0", 0, p), lambda p: MetricsServer(metrics, "0.0.0.0", 0, p)):

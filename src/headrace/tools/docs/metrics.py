@@ -43,7 +43,8 @@ headrace.metrics.bearer.token.file=/etc/headrace/metrics-token
 ```
 
 Other ways to give the secret: `headrace.metrics.basic.auth.file` (one line `USER:PASSWORD`), or the variables
-`HEADRACE_METRICS_BEARER_TOKEN` and `HEADRACE_METRICS_BASIC_AUTH` of the environment.
+`HEADRACE_METRICS_BEARER_TOKEN` and `HEADRACE_METRICS_BASIC_AUTH` of the environment. A renewed certificate is used for
+new connections, without a restart.
 
 A scrape runs on a thread of its own and pauses often, so that requests do not wait. With 10,000 partitions a scrape
 takes most of a second, and the 99th percentile of request times does not change.
