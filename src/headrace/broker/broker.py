@@ -198,7 +198,7 @@ class Broker:
             lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, runtime.loop.call_soon
         )
         self.queue.hold()
-        self.authentication = make_authentication(self.config, runtime, self.scram_users)
+        self.authentication = make_authentication(self.config, runtime, self.scram_users, self.metrics.logins)
         self.connections = Connections(self.config, runtime.timer)
         context = ListenerContext(
             loop=runtime.loop,

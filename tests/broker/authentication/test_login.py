@@ -233,10 +233,15 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def limited(clock: ManualClock) -> Iterator[RawClient]:
-    config = {"connections.max.reauth.ms": 60_000, "connection.failed.authentication.delay.ms": 0}
-    with sasl_broker(config, clock) as broker, RawClient(broker.bootstrap_servers) as client:
+def limited_broker(clock: ManualClock) -> Iterator[Broker]:
+    with sasl_broker({"connections.max.reauth.ms": 60_000}, clock) as broker:
         add_scram_users(broker)
+        yield broker
+
+
+@pytest.fixture
+def limited(limited_broker: Broker) -> Iterator[RawClient]:
+    with RawClient(limited_broker.bootstrap_servers) as client:
         yield client
 
 
@@ -302,10 +307,31 @@ def test_a_failed_login_is_answered_after_the_delay(clock: ManualClock) -> None:
         client.send(Api.API_VERSIONS, 0)  # not read: the connection is muted, and then closed
         with pytest.raises(TimeoutError):
             client.read_bytes(1)
+        client.socket.settimeout(10)
         pass_time(broker, clock, 5000)
         assert client.receive().error_code == ErrorCode.sasl_authentication_failed
         with pytest.raises(ClosedByPeer):
             client.receive()
+
+
+# -- metrics
+
+
+def test_logins_are_counted(limited_broker: Broker, limited: RawClient, clock: ManualClock) -> None:
+    def counts() -> tuple[int, int, int, int]:
+        (one,) = limited_broker.core.metrics.logins.values()
+        return one.succeeded, one.failed, one.succeeded_again, one.failed_again
+
+    log_in(limited, PlainClient(*ALICE))
+    assert counts() == (1, 0, 0, 0)
+    log_in(limited, PlainClient(*ALICE))
+    assert counts() == (1, 0, 1, 0)
+    clock.advance(1000)
+    log_in(limited, PlainClient("alice", "wrong"))
+    assert counts() == (1, 0, 1, 1)
+    with RawClient(limited_broker.bootstrap_servers) as client:
+        client.ask(Api.SASL_HANDSHAKE, 1, mechanism="GSSAPI")
+    assert counts() == (1, 1, 1, 1)
 
 
 # -- settings

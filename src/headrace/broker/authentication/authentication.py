@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.authentication.login import Login, LoginRules
 from headrace.broker.configs.sasl_rules import enabled_mechanisms, jaas_entry
+from headrace.broker.metrics.counters import LoginCounts
 from headrace.coordination import retried_changes
 from headrace.coordination.interface import NodeExistsError, NoNodeError
 from headrace.coordination.paths import SASL_SECRET
@@ -59,11 +60,17 @@ class Accounts:
 class Authentication:
     """Makes the login of each connection of a listener with SASL."""
 
-    def __init__(self, config: BrokerConfig, runtime: BrokerRuntime, users: ScramUsers) -> None:
+    def __init__(
+        self, config: BrokerConfig, runtime: BrokerRuntime, users: ScramUsers, counts: dict[str, LoginCounts]
+    ) -> None:
+        """
+        :param counts: the counts of each listener, for the metrics.
+        """
         self.accounts = Accounts(users)
         self._config = config
         self._runtime = runtime
         self._users = users
+        self._counts = counts
         self._decoys = Decoys(secrets.token_bytes(_SECRET_BYTES), users.shapes_of)
         self._rules: dict[str, LoginRules] = {}
         self._plain_users: dict[str, PlainUsers] = {}
@@ -92,6 +99,7 @@ class Authentication:
             mechanisms=lambda: enabled_mechanisms(settings),
             start_mechanism=lambda mechanism: self._start_mechanism(listener, mechanism),
             max_reauth_ms=lambda mechanism: config.of_listener(listener, mechanism).int("connections.max.reauth.ms"),
+            counts=self._counts.setdefault(listener, LoginCounts()),
             delay_failure=lambda: self._delay(settings),
             max_login_bytes=lambda: settings.int("sasl.server.max.receive.size"),
             max_request_bytes=lambda: config.int("socket.request.max.bytes"),

@@ -44,6 +44,7 @@ from headrace.security.principal import USER, Principal
 from headrace.security.sasl.mechanism import AuthenticationFailed
 
 if TYPE_CHECKING:
+    from headrace.broker.metrics.counters import LoginCounts
     from headrace.broker.network.connection import Connection
     from headrace.broker.services import RunBlocking
     from headrace.runtime.clock import Clock
@@ -88,6 +89,7 @@ class LoginRules:
     start_mechanism: Callable[[str], ServerMechanism]
     #: After how many milliseconds clients of a mechanism have to log in again; 0: never.
     max_reauth_ms: Callable[[str], int]
+    counts: LoginCounts
     #: Waits before a failed login is answered.
     delay_failure: Callable[[], Awaitable[None]]
     #: The maximum size of a frame before and after the login.
@@ -165,7 +167,7 @@ class Login:
         :param principal: the user of the connection, if the user has logged in before.
         """
         if self._state is State.TOKENS:
-            self._state = State.FAILED
+            self._fail()
             return ErrorCode.illegal_sasl_state
         if self._state is State.LOGGED_IN:
             if not self._may_log_in_again():
@@ -173,7 +175,7 @@ class Login:
             assert self._mechanism is not None
             self._previous = (self._mechanism.name, principal)
         if mechanism not in self.mechanisms:
-            self._state = State.FAILED
+            self._fail()
             return ErrorCode.unsupported_sasl_mechanism
         if self._previous is not None and self._previous[0] != mechanism:
             self._wrong_mechanism = (
@@ -209,10 +211,14 @@ class Login:
             if mechanism.is_complete:
                 self._complete(connection, mechanism)
         except AuthenticationFailed as error:
-            self._state = State.FAILED
+            self._fail()
             logger.info("failed authentication of %s by %s: %s", connection.peer, mechanism.name, error)
             raise AuthenticationFailed(str(error), for_peer=error.for_peer or self._general(mechanism)) from None
         return answer
+
+    def _fail(self) -> None:
+        self._state = State.FAILED
+        self._rules.counts.count(has_succeeded=False, is_repeated=self._previous is not None)
 
     async def delay_failure(self) -> None:
         await self._rules.delay_failure()
@@ -231,6 +237,7 @@ class Login:
                 f"{principal.type}.{principal.name}"
             )
             raise AuthenticationFailed(text, for_peer=text)
+        self._rules.counts.count(has_succeeded=True, is_repeated=self._previous is not None)
         self._previous = None
         self.session_lifetime_ms = self._limit_session(mechanism)
         self.is_token_authenticated = mechanism.is_token_authenticated

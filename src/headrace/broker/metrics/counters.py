@@ -144,12 +144,31 @@ class MinuteRate:
         return self._per_second
 
 
+class LoginCounts:
+    """How many logins of a listener succeeded and failed; a repeated login (KIP-368) is counted apart."""
+
+    __slots__ = ("failed", "failed_again", "succeeded", "succeeded_again")
+
+    def __init__(self) -> None:
+        self.succeeded = self.failed = self.succeeded_again = self.failed_again = 0
+
+    def count(self, *, has_succeeded: bool, is_repeated: bool) -> None:
+        if has_succeeded:
+            self.succeeded += not is_repeated
+            self.succeeded_again += is_repeated
+        else:
+            self.failed += not is_repeated
+            self.failed_again += is_repeated
+
+
 class Metrics:
     """All counts of a broker."""
 
     def __init__(self, topic_exists: Callable[[str], bool]) -> None:
         self.requests = RequestMetrics()
         self.by_topic = StatsByTopic(topic_exists)
+        #: By listener, for listeners with SASL.
+        self.logins: dict[str, LoginCounts] = {}
 
 
 def split_times_ms(moments: Moments) -> dict[str, float]:

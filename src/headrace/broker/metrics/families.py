@@ -63,6 +63,18 @@ _REQUEST_TIMES = tuple(
     )
 )
 
+_LOGINS = tuple(
+    counter(
+        f"kafka_server_socketservermetrics_{name}_total", f"{meaning} on a listener.", of.logins(attribute), "listener"
+    )
+    for name, attribute, meaning in (
+        ("successful_authentication", "succeeded", "Logins by SASL that succeeded"),
+        ("failed_authentication", "failed", "Logins by SASL that failed"),
+        ("successful_reauthentication", "succeeded_again", "Repeated logins (KIP-368) that succeeded"),
+        ("failed_reauthentication", "failed_again", "Repeated logins (KIP-368) that failed"),
+    )
+)
+
 _NETWORK = (
     counter(
         "kafka_network_requestmetrics_requests_total",
@@ -84,6 +96,7 @@ _NETWORK = (
         of.connections_by_listener,
         "listener",
     ),
+    *_LOGINS,
 )  # fmt: skip
 
 _WAITING = (

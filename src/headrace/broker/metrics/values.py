@@ -236,6 +236,14 @@ def connections_by_software(view: View) -> Iterator[Value]:
     yield from sorted(found.items())
 
 
+def logins(attribute: str) -> Callable[[View], Iterator[Value]]:
+    def values(view: View) -> Iterator[Value]:
+        for listener, counts in sorted(steady(lambda: list(view.sources.metrics.logins.items()))):
+            yield (listener,), getattr(counts, attribute)
+
+    return values
+
+
 def connections_by_listener(view: View) -> Iterator[Value]:
     connections = steady(lambda: list(view.sources.connections))
     found = Counter(each.listener_name for each in in_turns(connections))
