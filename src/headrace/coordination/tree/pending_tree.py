@@ -88,7 +88,7 @@ class PendingTree:
     def _resolve_create(self, operation: Create) -> Create:
         path, acl = operation.path, operation.acl
         if acl is not OPEN_ACL:
-            if _has_no_parent(path):
+            if "/" not in path or "\0" in path:
                 check_path(path)
             acl = self._resolved(acl)
         parent = self._parent(path, Permission.CREATE)
@@ -107,7 +107,7 @@ class PendingTree:
         parent.created_count += 1
         parent.child_count += 1
         self._znodes[path] = _PendingZnode(0, 0, 0, operation.ephemeral, acl)
-        return Create(path, copy_data(operation.data), operation.ephemeral, acl=acl)
+        return Create(path, copy_data(operation.data), operation.ephemeral, False, acl)
 
     def _resolve_delete(self, path: str, version: int) -> None:
         if path == ROOT:
@@ -127,7 +127,7 @@ class PendingTree:
         self._znodes[path] = None
 
     def _parent(self, path: str, permission: int) -> _PendingZnode | None:
-        if _has_no_parent(path):
+        if "/" not in path or "\0" in path:
             return None
         parent = self._znode(parent_of(path))
         if parent is not None and parent.acl is not OPEN_ACL:
@@ -157,10 +157,6 @@ class PendingTree:
     def _require(self, permission: int, acl: Acl, path: str) -> None:
         if self._caller is not None and not self._caller.may(permission, acl):
             raise NoAuthError(path)
-
-
-def _has_no_parent(path: str) -> bool:
-    return "/" not in path or "\0" in path
 
 
 def _bad_version(path: str, znode: _PendingZnode, version: int) -> BadVersionError:
