@@ -50,6 +50,7 @@ def headrace(folder, *arguments):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.xdist_group("views")
 def test_both_architectures(tmp_path):
     files = MADE.write(tmp_path)
     config = {
