@@ -120,6 +120,20 @@ def _stamp(file: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
+def numerical_address(host: str, port: int) -> str:
+    """The address that a server binds for a name.
+
+    :raises ConfigError: if the name is unknown.
+    """
+    import socket
+
+    try:
+        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(f"{host} is not an address of this host: {error.strerror or error}") from None
+    return str(found[0][4][0])
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this host reaches a numerical address."""
     try:

@@ -18,7 +18,7 @@ from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.http import HttpServer
 from headrace.pipeline.serving.http_protection import MAX_HEAD_BYTES, BoundedProtocol, protection_of
 from headrace.pipeline.version.metrics import PipelineMetrics
-from headrace.tools.views.command import parser
+from headrace.tools.views.command import main, parser
 
 TOKEN = "readers-token"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
@@ -159,6 +159,16 @@ def test_a_head_that_is_too_large_is_refused(serve):
     with socket.create_connection(("127.0.0.1", port), timeout=10) as hostile:
         hostile.sendall(b"GET / HTTP/1.1\r\nX: " + b"y" * (MAX_HEAD_BYTES + 10))
         assert hostile.recv(100).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("command", [["serve", "--listen", "0.0.0.0:0"], ["run", "--serve", "0.0.0.0:0"]])
+def test_the_command_refuses_at_once(tmp_path, command, capsys):
+    """Before Spark starts, and with the exit code of wrong usage."""
+    (tmp_path / "headrace.toml").write_text("[log]\n")
+    assert main([*command, "--project", str(tmp_path)]) == 2
+    assert "other hosts can reach 0.0.0.0, and there is no TLS and no password" in capsys.readouterr().err
+    assert main([*command, "--project", str(tmp_path), "--tls-certificate", str(tmp_path / "no.pem")]) == 2
+    assert "No such file" in capsys.readouterr().err
 
 
 def test_the_options_of_the_command(tmp_path):

@@ -16,17 +16,17 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.http_endpoints.protection import Protection
+from headrace.http_endpoints.protection import Protection, numerical_address
 from headrace.pipeline.runner.lock import RunnerLock, runner_lock
 from headrace.pipeline.spark.java_process import JavaProcess
 from headrace.properties import ConfigError
 from headrace.runtime.clock import SystemClock
-from headrace.tools.shared.commands import DONE, FAILED, CommandError, Output
+from headrace.tools.shared.commands import DONE, FAILED, Output, UsageError
 from headrace.tools.views.command import OpenProject, address, open_project
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Endpoints(NamedTuple):
 def run_views(options: Namespace, _out: Output) -> int:
     _log_to_stderr(options.log_level.upper())
     listen = {name: address(text) for name in ("serve", "metrics_listen") if (text := getattr(options, name))}
-    protection = _protection(options)
+    protection = _protection(options, listen.values())
     stop = threading.Event()
     with ExitStack() as stack:
         here = stack.enter_context(open_project(options))
@@ -142,13 +142,18 @@ def _checks(lock: RunnerLock) -> Callable[[], None]:
 # ---------------------------------------------------------------------------------------------------------- serving
 
 
-def _protection(options: Namespace) -> Protection:
-    from headrace.pipeline.serving.http_protection import protection_of
+def _protection(options: Namespace, addresses: Iterable[tuple[str, int]]) -> Protection:
+    """Reads the secrets and the certificate, and checks that they are enough for the addresses."""
+    from headrace.pipeline.serving.http_protection import HINTS, protection_of
 
     try:
-        return protection_of(options, os.environ)
+        protection = protection_of(options, os.environ)
+        protection.tls_context()
+        for host, port in addresses:
+            protection.check_address(numerical_address(host, port), HINTS)
     except ConfigError as error:
-        raise CommandError(str(error)) from None
+        raise UsageError(str(error)) from None
+    return protection
 
 
 def _serve_beside(stack: ExitStack, url: str, endpoints: Endpoints) -> None:
@@ -180,7 +185,7 @@ def serve(options: Namespace, _out: Output) -> None:
     from headrace.pipeline.serving.http import serve as serve_http
 
     host, port = address(options.listen)
-    serve_http(options.project, host, port, _protection(options))
+    serve_http(options.project, host, port, _protection(options, [(host, port)]))
 
 
 def _shown(host: str, port: int) -> str:
