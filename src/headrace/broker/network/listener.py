@@ -82,7 +82,7 @@ class Listener:
         config = self._config
         self._tls = tls = ListenerTls.load(self.name, self._protocol, config)
         self._network_threads = NetworkThreads(
-            self.name, self._loop, config.of_listener(self.name).int("num.network.threads")
+            self.name, self._loop, self._queue.take_turn, config.of_listener(self.name).int("num.network.threads")
         )
         config.on_any_change(self._settings_changed)
         config.add_check(tls.new_stores)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from functools import partial
 
 from headrace.broker.network.processor import Processor
@@ -24,9 +25,15 @@ SWITCH_INTERVAL_S = 0.0005
 class NetworkThreads:
     """Its methods are called on the loop's thread."""
 
-    def __init__(self, listener_name: str, loop: asyncio.AbstractEventLoop, count: int) -> None:
+    def __init__(
+        self, listener_name: str, loop: asyncio.AbstractEventLoop, handle_requests: Callable[[], None], count: int
+    ) -> None:
+        """
+        :param handle_requests: handles the requests that are in the queue, on the loop's thread.
+        """
         self._listener_name = listener_name
         self._loop = loop
+        self._handle_requests = handle_requests
         self._count = count
         self._processors: list[Processor] = []
         self._retiring: set[Processor] = set()
@@ -48,7 +55,7 @@ class NetworkThreads:
     def _add_thread(self) -> None:
         sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
         name = f"headrace-network-{self._listener_name}-{len(self._processors)}"
-        processor = Processor(name, self._loop)
+        processor = Processor(name, self._loop, self._handle_requests)
         processor.start()
         self._processors.append(processor)
 

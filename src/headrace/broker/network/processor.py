@@ -42,10 +42,14 @@ Task = tuple["TlsChannel", Callable[["TlsChannel"], None]]
 
 
 class CallsToLoop:
-    """Runs functions on the loop's thread, many of them with one wake-up."""
+    """Runs functions on the loop's thread, many of them with one wake-up.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    :param then: called after the functions, in the same iteration of the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, then: Call) -> None:
         self._loop = loop
+        self._then = then
         self._calls: deque[Call] = deque()
         self._is_scheduled = False
 
@@ -65,12 +69,16 @@ class CallsToLoop:
         calls = self._calls
         for _ in range(len(calls)):
             calls.popleft()()
+        self._then()
 
 
 class Processor:
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, handle_requests: Call) -> None:
+        """
+        :param handle_requests: handles the requests that are in the queue, on the loop's thread.
+        """
         self.name = name
-        self.calls_to_loop = CallsToLoop(loop)
+        self.calls_to_loop = CallsToLoop(loop, handle_requests)
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._epoll = select.epoll()
         self._wake_up = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -79,6 +79,12 @@ class RequestQueue:
             self._is_scheduled = True
             self._call_soon(self._take_turn)
 
+    def take_turn(self) -> None:
+        """Handles requests now, if there are some. Requests that were just put need not wait for the loop's next
+        iteration."""
+        if self._is_scheduled:
+            self._take_turn()
+
     def _take_turn(self) -> None:
         self._is_scheduled = False
         for _ in range(REQUESTS_PER_TURN):
