@@ -54,7 +54,7 @@ def test_any_other_content_is_malformed(content):
 
 
 def test_the_json_is_that_of_kafka():
-    """This content was written by Apache Kafka 3.9's AclAuthorizer."""
+    """The form that the AclAuthorizer of Kafka 3.x writes."""
     content = (
         b'{"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow","operation":"DescribeConfigs",'
         b'"host":"*"}]}'

@@ -30,6 +30,10 @@ _FAILURES: dict[ResourceType, tuple[type[KafkaError], str]] = {
 }
 
 
+#: The number of topics of one request whose decisions are kept: a request may name a million.
+_MOST_KEPT = 1_000
+
+
 def authorization_failed(resource_type: ResourceType) -> KafkaError:
     """Returns the error of a client that may not use a resource."""
     error, message = _FAILURES[resource_type]
@@ -67,7 +71,7 @@ def _every_topic(_topic: str) -> bool:
 def allowed_topics(
     authorizer: Authorizer, connection: Requester, operation: AclOperation, *, log_denied: bool = True
 ) -> Callable[[str], bool]:
-    """Returns a function that decides about the topics of one request. It asks once per topic."""
+    """Returns a function that decides about the topics of one request. It asks once per topic, if there are few."""
     if type(authorizer) is AllowAll:
         return _every_topic
     known: dict[str, bool] = {}
@@ -75,9 +79,9 @@ def allowed_topics(
     def is_allowed(topic: str) -> bool:
         decision = known.get(topic)
         if decision is None:
-            decision = known[topic] = authorizer.is_allowed(
-                connection, operation, ResourceType.TOPIC, topic, log_denied=log_denied
-            )
+            decision = authorizer.is_allowed(connection, operation, ResourceType.TOPIC, topic, log_denied=log_denied)
+            if len(known) < _MOST_KEPT:
+                known[topic] = decision
         return decision
 
     return is_allowed
