@@ -10,6 +10,7 @@ import pytest
 from sasl_harness import CONFIG
 
 from headrace import Broker
+from headrace.broker.broker import StartError
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
 from headrace.security.principal import Principal
@@ -95,3 +96,18 @@ def test_unsecured_tokens_where_they_are_asked_for(clock: ManualClock) -> None:
         answer = client.ask(Api.SASL_AUTHENTICATE, 2, auth_bytes=first(unsecured(sub="bob")))
         assert answer.error_code == ErrorCode.none
         assert [one.principal.name for one in broker.core.connections] == ["bob"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"keys":[]}'], ids=["missing", "empty", "no keys"])
+def test_a_broker_does_not_start_without_the_keys_of_its_file(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "keys.json"
+    if content is not None:
+        file.write_bytes(content)
+    config = {
+        **CONFIG,
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": file.as_uri(),
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls": file.as_uri(),
+    }
+    with pytest.raises(StartError, match="is not a file with keys for tokens"):
+        Broker(config=config).start()

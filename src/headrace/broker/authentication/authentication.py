@@ -78,10 +78,20 @@ class Authentication:
         config.on_any_change(self._forget)
 
     async def load(self, coordination: Coordination, find_token: FindToken) -> None:
-        """Reads the secret of the cluster's decoys; the first broker with SCRAM makes it."""
+        """Reads the secret of the cluster's decoys, which the first broker with SCRAM makes, and files with keys.
+
+        :raises StartError: if a file has no keys.
+        """
         self.accounts.find_token = find_token
-        listeners = (each for each in self._config.listeners.bound if each.protocol.has_sasl)
-        if any(HASHES.keys() & set(enabled_mechanisms(self._config.of_listener(each.name))) for each in listeners):
+        enabled = {
+            listener.name: enabled_mechanisms(self._config.of_listener(listener.name))
+            for listener in self._config.listeners.bound
+            if listener.protocol.has_sasl
+        }
+        for listener, mechanisms in enabled.items():
+            if OAUTHBEARER in mechanisms:
+                self._token_validation(listener).prepare()
+        if any(HASHES.keys() & set(mechanisms) for mechanisms in enabled.values()):
             self._decoys = Decoys(await _secret_of(coordination), self._users.shapes_of)
 
     def login_on(self, listener: str) -> Login:

@@ -59,6 +59,10 @@ class ProvidedKeys:
         self._due_at_ms = self._unknown_due_at_ms = clock.monotonic_ms()
         self._failures = 0
 
+    @property
+    def has_keys(self) -> bool:
+        return self._keys is not None
+
     def with_key(self, key_id: str) -> KeySet:
         """Returns the keys, fetched again if they are old, or if they lack a key.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.broker.authentication.key_sets import ProvidedKeys, fetch_file, fetch_https
 from headrace.broker.configs.oauth_rules import JWKS_URL
 from headrace.broker.configs.sasl_rules import jaas_entry
+from headrace.broker.start_error import StartError
 from headrace.security.sasl.jwt_validation import JwtValidator
 from headrace.security.sasl.mechanism import OAUTHBEARER
 from headrace.security.sasl.oauthbearer import OAuthBearerServer, ValidToken
@@ -24,6 +25,8 @@ class TokenValidation(NamedTuple):
     validate: Callable[[str], ValidToken]
     #: Whether a validation may have to fetch keys.
     may_block: bool
+    #: Reads keys that are in a file. Raises StartError if the file has none.
+    prepare: Callable[[], None] = lambda: None
 
     def start(self) -> OAuthBearerServer:
         return OAuthBearerServer(self.validate, may_block=self.may_block)
@@ -45,7 +48,18 @@ def token_validation(settings: ListenerConfig, clock: Clock) -> TokenValidation:
         scope_claim=settings.str("sasl.oauthbearer.scope.claim.name"),
         principal_claim=settings.str("sasl.oauthbearer.sub.claim.name"),
     )
-    return TokenValidation(lambda token: validator.validate(token, clock.wall_ms()), may_block=True)
+    is_file = settings.str(JWKS_URL).startswith("file:")
+    return TokenValidation(
+        lambda token: validator.validate(token, clock.wall_ms()),
+        may_block=True,
+        prepare=(lambda: _read_file(keys, settings)) if is_file else lambda: None,
+    )
+
+
+def _read_file(keys: ProvidedKeys, settings: ListenerConfig) -> None:
+    keys.refresh()
+    if not keys.has_keys:
+        raise StartError(f"{settings.name_of(JWKS_URL)}: {settings.str(JWKS_URL)} is not a file with keys for tokens")
 
 
 def _provided_keys(settings: ListenerConfig, options: Mapping[str, str], clock: Clock) -> ProvidedKeys:
