@@ -8,15 +8,6 @@ build_security() {
     (cd .cache/interop/node-security && npm install --silent --no-audit --no-fund --no-package-lock)
 }
 
-our_clients_on_apache() {
-    local secured=$work/security-apache
-    start_secured_apache
-    check 'security: users on Apache Kafka' scram_users
-    check 'security: rules on Apache Kafka' acl_rules
-    program 'security: our clients on Apache Kafka' 240 .venv/bin/python interop/security/our_clients.py "$secured"
-    check 'security: Apache Kafka stops cleanly' stop_broker secured
-}
-
 security_checks() { # [apache]: on Apache Kafka, to see that a failure is not the checks' own
     local secured=$work/security
     if [ "${1:-}" = apache ]; then start_secured_apache; else start_secured_headrace; fi
@@ -27,7 +18,6 @@ security_checks() { # [apache]: on Apache Kafka, to see that a failure is not th
     program 'security: ours' 240 .venv/bin/python interop/clients/secured.py "$secured"
     program 'security: go' 240 .cache/interop/go-security "$secured/endpoints.json"
     program 'security: node' 240 node .cache/interop/node-security/checks.js "$secured/endpoints.json"
-    program 'security: our clients' 240 .venv/bin/python interop/security/our_clients.py "$secured"
     check 'security: the perf tools over SASL_SSL' perf_tools
     check 'security: kafka-delegation-tokens, and a login by token' delegation_tokens
     check 'security: kafka-acls removes rules' acl_removal
@@ -37,7 +27,6 @@ security_checks() { # [apache]: on Apache Kafka, to see that a failure is not th
     if [ "${1:-}" != apache ]; then
         check 'security: names of certificates, and rules for them, as Java has them' \
             .venv/bin/python interop/security/names_like_java.py
-        our_clients_on_apache
         PYTHONPATH=interop program 'security: the ACL matrix' 400 .venv/bin/python -m acls.matrix live
         PYTHONPATH=interop program 'security: the ACL matrix in a cluster' 400 \
             .venv/bin/python -m acls.matrix member tests/broker/authorization/kafka_acl_facts.json
