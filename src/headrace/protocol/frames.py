@@ -116,6 +116,16 @@ class FrameReader:
         self._given = [*self._given[1 - _KEPT_BUFFERS :], given]
 
     @property
+    def last_frame_bytes(self) -> int:
+        """The size of the frame that was taken last."""
+        return self._last_frame_bytes
+
+    @property
+    def coming_frame_bytes(self) -> int:
+        """The size of the frame of which a part was received; 0 if nothing was received."""
+        return self._wanted_bytes() if self._end > self._start else 0
+
+    @property
     def capacity_bytes(self) -> int:
         return len(self._buffer)
 

@@ -263,6 +263,38 @@ def test_a_request_that_is_too_large_closes(opened, caplog):
     assert "a frame of 200000000 bytes" in line
 
 
+def test_a_connection_changes_between_the_loop_and_its_thread(broker, opened):
+    """Small requests with small answers are served by the loop; a large request or answer by the network thread."""
+    client, other = opened(timeout_s=60), opened(timeout_s=60)
+    create(client, "changes")
+    for number in range(12):
+        for _ in range(number % 4):
+            assert is_answered(client)
+        if number % 4 == 3:
+            assert any(each._channel._is_on_loop for each in broker.core.connections)
+        assert produce(client, "changes", batch(value=bytes([number]) * (30 + number % 3 * 200_000))) == number
+        assert len(fetch(other, "changes", offset=number)) > 30
+        client.send(Api.API_VERSIONS, 0)
+        client.send(Api.FETCH, 4, **fetch_fields("changes"))
+        client.send(Api.API_VERSIONS, 0)
+        assert client.receive().error_code == 0
+        assert len(client.receive().responses[0].partitions[0].records) > 30 * number
+        assert client.receive().error_code == 0
+
+
+def test_a_client_of_the_loop_may_leave_at_any_time(broker, opened):
+    witness = opened()
+    assert is_answered(witness)
+    before = len(broker.core.connections)
+    for leave in (lambda client: client.socket.unwrap(), lambda client: None, lambda client: client.send_bytes(b"\0")):
+        client = TlsRawClient(broker.bootstrap_servers)
+        for _ in range(5):
+            assert is_answered(client)
+        leave(client)
+        client.close()
+    wait_for(lambda: len(broker.core.connections) == before, witness)
+
+
 # -- ends
 
 

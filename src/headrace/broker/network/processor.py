@@ -20,6 +20,7 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from logging import getLogger
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ _EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _EVENTS_PER_TURN = 64
 #: Where all connections of the thread receive and read files, one after the other.
 _BUFFER_BYTES = 256 * 1024
+_LOOP_BUFFER_BYTES = 32 * 1024
 
 Call = Callable[[], None]
 #: A method of a channel, with its channel.
@@ -78,8 +80,11 @@ class Processor:
         :param handle_requests: handles the requests that are in the queue, on the loop's thread.
         """
         self.name = name
+        self.loop = loop
         self.calls_to_loop = CallsToLoop(loop, handle_requests)
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
+        #: Where the loop's thread receives small requests.
+        self.loop_buffer = memoryview(bytearray(_LOOP_BUFFER_BYTES))
         self._epoll = select.epoll()
         self._wake_up = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_up, select.EPOLLIN)
@@ -127,6 +132,11 @@ class Processor:
         if self._is_asleep:
             self._wake()
 
+    def stop_watching(self, channel: TlsChannel) -> None:
+        """Reports no more events of a channel, except for those that were taken already."""
+        with suppress(OSError):  # it was not watched, or the thread has ended
+            self._epoll.unregister(channel.fileno())
+
     def _wake(self) -> None:
         self._is_asleep = False
         if self._wake_up >= 0:
@@ -137,13 +147,16 @@ class Processor:
     def watch(self, channel: TlsChannel) -> None:
         descriptor = channel.fileno()
         self._channels[descriptor] = channel
-        self._epoll.register(descriptor, _EVENTS)
+        try:
+            self._epoll.register(descriptor, _EVENTS)
+        except FileExistsError:
+            self._epoll.modify(descriptor, _EVENTS)
 
     def forget(self, channel: TlsChannel) -> None:
         """Does not watch the channel any more. The caller closes the socket after this call."""
         descriptor = channel.fileno()
         if self._channels.pop(descriptor, None) is not None:
-            self._epoll.unregister(descriptor)
+            self.stop_watching(channel)
 
     def shake_hands_later(self, channel: TlsChannel) -> None:
         self._handshakes.append(channel)

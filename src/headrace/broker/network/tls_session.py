@@ -106,14 +106,14 @@ class TlsSession:
     def has_undecrypted(self) -> bool:
         return bool(self._incoming.pending or self._tls.pending())
 
-    def receive(self, frames: FrameReader, buffer: memoryview) -> Turn:
+    def receive(self, frames: FrameReader, buffer: memoryview, *, max_bytes: int = BYTES_PER_TURN) -> Turn:
         """Receives and decrypts until at least one frame is complete.
 
         :param buffer: where encrypted bytes are received; it is free again when the method returns.
         :raises ssl.SSLError: if the bytes are not valid.
         :raises EndOfStream: if the client has closed its side.
         """
-        left_bytes = BYTES_PER_TURN
+        left_bytes = max_bytes
         while not self._decrypt(frames):
             if left_bytes <= 0:
                 return Turn.MORE
