@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_one(tmp_path, refused):
         ("num.partitions=0", "num.partitions"),
         ("log.cleanup.policy=burn", "log.cleanup.policy"),
         ("listeners=nonsense", "listeners"),
-        ("no-equals-sign", "no-equals-sign"),
+        ("no-equals-sign", "-o number 1: must be key=value"),
     ],
 )
 def test_a_bad_setting(tmp_path, refused, setting, mentioned):
