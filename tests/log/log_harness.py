@@ -86,3 +86,22 @@ def headers(log, from_offset=None):
 
 def base_offsets(log):
     return [segment.base_offset for segment in log.segments]
+
+
+def locate_time(log, timestamp_ms, *, until_offset):
+    """The first record at or after a time, if its offset is below ``until_offset``."""
+    return _run_search(log, log.search_time(timestamp_ms, until_offset=until_offset))
+
+
+def locate_max_timestamp(log):
+    return _run_search(log, log.search_max_timestamp())
+
+
+def _run_search(log, search):
+    """Runs a search and all its searches in batches on this thread."""
+    found = None
+    while True:
+        try:
+            found = log.continue_search(search, found).run()
+        except StopIteration as done:
+            return done.value

@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_harness import LogHarness, append, base_offsets, batch, headers
+from log_harness import LogHarness, append, base_offsets, batch, headers, locate_max_timestamp, locate_time
 
 from headrace.log.config import LogConfig
 from headrace.log.partition_log import TimestampAndOffset
@@ -136,20 +136,20 @@ def test_by_time_the_first_record_at_or_after_it(harness):
     assert len(log.segments) > 2
     for reopen in (None, harness.restarted, harness.reborn):
         log = reopen() if reopen else log
-        assert log.locate_time(start, until_offset=60) == TimestampAndOffset(0, start, 0)
-        assert log.locate_time(start + 101, until_offset=60) == TimestampAndOffset(31, start + 104, 1)
-        assert log.locate_time(start + 109, until_offset=60) == TimestampAndOffset(33, start + 110, 1)
-        assert log.locate_time(start + 109, until_offset=33) is None
-        assert log.locate_time(start + 199, until_offset=60) is None
-        assert log.locate_max_timestamp() == TimestampAndOffset(59, start + 198, 1)
+        assert locate_time(log, start, until_offset=60) == TimestampAndOffset(0, start, 0)
+        assert locate_time(log, start + 101, until_offset=60) == TimestampAndOffset(31, start + 104, 1)
+        assert locate_time(log, start + 109, until_offset=60) == TimestampAndOffset(33, start + 110, 1)
+        assert locate_time(log, start + 109, until_offset=33) is None
+        assert locate_time(log, start + 199, until_offset=60) is None
+        assert locate_max_timestamp(log) == TimestampAndOffset(59, start + 198, 1)
 
 
 def test_the_largest_timestamp_need_not_be_the_last(harness):
     log = harness.fresh()
-    assert log.locate_max_timestamp() is None
+    assert locate_max_timestamp(log) is None
     for timestamp_ms in (100, 300, 300, 200):
         append(log, timestamp_ms=timestamp_ms)
-    assert log.locate_max_timestamp() == TimestampAndOffset(1, 300, 0)
+    assert locate_max_timestamp(log) == TimestampAndOffset(1, 300, 0)
 
 
 def test_a_gap_at_the_end_of_a_compacted_segment_is_passed_over(harness):

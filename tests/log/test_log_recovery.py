@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_harness import LogHarness, append, base_offsets, batch, headers
+from log_harness import LogHarness, append, base_offsets, batch, headers, locate_time
 
 from headrace.log.config import LogConfig
 from headrace.protocol.errors import OutOfOrderSequence
@@ -114,7 +114,7 @@ def test_an_index_of_an_older_segment_is_rebuilt_when_it_is_used(harness, suffix
             file.write(right[:-3] if damage == "short" else right[::-1])
     log = harness.fresh()
     assert [h.base_offset for h in headers(log)] == list(range(0, 40, 2))
-    log.locate_time(1, until_offset=100)
+    locate_time(log, 1, until_offset=100)
     assert Path(path).read_bytes() == right
 
 

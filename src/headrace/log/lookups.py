@@ -54,18 +54,6 @@ class BatchSearch(NamedTuple):
 Search = Generator[BatchSearch, TimestampAndOffset | None, TimestampAndOffset | None]
 
 
-def run_search(search: Search) -> TimestampAndOffset | None:
-    """Runs a search and all its searches in batches on this thread."""
-    found: TimestampAndOffset | None = None
-    try:
-        batch = next(search)
-        while True:
-            batch = search.send(batch.run())
-    except StopIteration as done:
-        found = done.value
-    return found
-
-
 def search_time(log: PartitionLog, timestamp_ms: int, until_offset: int) -> Search:
     """Searches the first record at or after a time. Segments whose largest timestamp is smaller are skipped; inside a
     segment the time index gives the place to start."""

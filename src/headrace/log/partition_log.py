@@ -209,21 +209,15 @@ class PartitionLog:
         """The index, in ``segments``, of the segment in which an offset lies or would lie."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset_of) - 1)
 
-    @takes_dir_offline
-    def locate_time(self, timestamp_ms: int, *, until_offset: int) -> TimestampAndOffset | None:
-        """The first record at or after a time, if its offset is below ``until_offset``."""
-        return lookups.run_search(lookups.search_time(self, timestamp_ms, until_offset))
-
-    @takes_dir_offline
-    def locate_max_timestamp(self) -> TimestampAndOffset | None:
-        """The record with the largest timestamp (KIP-734)."""
-        return lookups.run_search(lookups.search_max_timestamp(self))
-
     def search_time(self, timestamp_ms: int, *, until_offset: int) -> Search:
-        """The same as :meth:`locate_time`, in steps: the caller decides on which thread it searches in a batch."""
+        """Searches the first record at or after a time, if its offset is below ``until_offset``.
+
+        The search has steps: the caller decides on which thread it searches in a batch.
+        """
         return lookups.search_time(self, timestamp_ms, until_offset)
 
     def search_max_timestamp(self) -> Search:
+        """Searches the record with the largest timestamp (KIP-734)."""
         return lookups.search_max_timestamp(self)
 
     @takes_dir_offline

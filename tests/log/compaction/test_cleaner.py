@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from compacted_log_harness import COMPACTED, DAY_MS
+from log_harness import locate_time
 
 from headrace.log.compaction.cleaner import CLEANED_OFFSETS, CleanerConfig, CleaningStopped
 from headrace.log.config import LogConfig
@@ -257,5 +258,5 @@ def test_times_are_found_in_a_cleaned_log(harness):
         harness.clock.advance(10)
     start_ms = harness.clock.wall_ms() - 1000
     harness.clean()
-    found = harness.log.locate_time(start_ms, until_offset=100)
+    found = locate_time(harness.log, start_ms, until_offset=100)
     assert (found.offset, found.timestamp_ms) == (91, start_ms + 910)
