@@ -1,10 +1,13 @@
 """The settings of ``headrace zookeeper`` in ZooKeeper's names, and the errors of its command."""
 
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from headrace.properties import ConfigError
+from headrace.testing.broker_process import BrokerProcess
 from headrace.tools import zookeeper
 from headrace.tools.shared.tree_settings import SETTINGS, SUPER_DIGEST, TreeSettings
 
@@ -39,6 +42,7 @@ def test_a_zoo_cfg():
         ("ssl.crl=true", "ssl.crl=true is not supported"),
         ("ssl.ocsp=true", "ssl.ocsp=true is not supported"),
         ("clientPort=70000", "must be between 0 and 65535"),
+        ("maxClientCnxns=many", "must be between 0 and"),
         ("tickTime=0", "must be between 1 and"),
         (f"{SUPER_DIGEST}=super", "is not USER:HASH"),
         ("ssl.keyStore.location=/no/such.pem", "/no/such.pem"),
@@ -69,3 +73,20 @@ def test_the_guide_lists_all_settings():
     guide = GUIDE.read_text()
     for name, meaning in SETTINGS.items():
         assert f"| `{name}` | {meaning} |" in guide
+
+
+def test_an_address_has_a_limited_number_of_connections(tmp_path):
+    with BrokerProcess(tmp_path, "-o", "maxClientCnxns=2", command="zookeeper") as server:
+        host, _, port = server.address.rpartition(":")
+        with ExitStack() as stack:
+            first, second, third = (
+                stack.enter_context(socket.create_connection((host, int(port)), 20)) for _ in range(3)
+            )
+            assert third.recv(1) == b""
+            first.sendall(b"ruok")
+            assert first.recv(4) == b"imok"
+            second.close()
+        with socket.create_connection((host, int(port)), 20) as later:
+            later.sendall(b"ruok")
+            assert later.recv(4) == b"imok"
+        assert "maxClientCnxns" in server.log

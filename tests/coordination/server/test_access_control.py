@@ -28,6 +28,7 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAF
 from headrace.coordination.server.client_connection import CONNECT_WITHIN_MS
 from headrace.coordination.server.jute import Malformed
 from headrace.coordination.server.logins import MAX_CREDENTIAL_BYTES, Logins
+from headrace.coordination.server.service import MAX_WITHOUT_LOGIN
 from headrace.coordination.tree.caller import MAX_IDENTITIES, digest_of
 
 ADD_WATCH, SET_WATCHES, GET_ALL_CHILDREN_NUMBER, MULTI_READ, WHO_AM_I = 106, 101, 104, 22, 107
@@ -322,3 +323,14 @@ def test_a_tree_that_requires_a_login_answers_nothing_before():
     assert list(harness.host.tree.sessions) == [owner.session_id]
     owner.connection.connection_lost()
     assert list(harness.host.tree.sessions) == [owner.session_id]
+
+
+def test_strangers_do_not_keep_the_owner_out():
+    harness = ConnectionHarness(logins=Logins(super_digest=digest_of(ROOT_USER), requires_super=True))
+    owner = harness.client(logins=(ROOT_USER,))
+    strangers = [harness.connection() for _ in range(MAX_WITHOUT_LOGIN + 5)]
+    assert [stranger.is_closed for stranger in strangers] == [True] * 5 + [False] * MAX_WITHOUT_LOGIN
+    again = harness.client(logins=(ROOT_USER,))
+    for client in (owner, again):
+        assert client.ask(GetChildren("/", None)) == []
+    assert len(harness.service.connections) == MAX_WITHOUT_LOGIN + 1

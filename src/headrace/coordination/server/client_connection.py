@@ -78,7 +78,9 @@ class ClientConnection:
         """
         self.service = service
         self.peer = peer
-        self.caller = Caller(peer.rpartition(":")[0])
+        #: The peer without its port.
+        self.address = peer.rpartition(":")[0]
+        self.caller = Caller(self.address)
         self.session: Session | None = None
         self.is_open = True
         self._must_log_in = service.logins.requires_super
@@ -89,7 +91,7 @@ class ClientConnection:
         self.sent_count = 0
         self._send_bytes = send
         self._close = close
-        service.connections[self] = None
+        service.add(self)
         self._connect_timeout = service.timer.schedule(CONNECT_WITHIN_MS, self.disconnect)
 
     # Called by the owner of the socket
@@ -112,7 +114,7 @@ class ClientConnection:
             return
         self.is_open = False
         self._connect_timeout.cancel()
-        self.service.connections.pop(self)
+        self.service.remove(self)
         if self.session is None:
             return
         if self._must_log_in:
@@ -190,6 +192,7 @@ class ClientConnection:
         is_done = self.service.logins.log_in(self.caller, scheme, credential, self._certificate_subject)
         if self.caller.is_super:
             self._must_log_in = False
+            self.service.without_login.pop(self, None)
             self._connect_timeout.cancel()
         return Code.OK if is_done else Code.AUTH_FAILED
 

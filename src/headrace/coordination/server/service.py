@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 #: As in ZooKeeper, a session timeout is between 2 and 20 ticks, whatever the client requests.
 DEFAULT_TICK_TIME_MS = 2_000
+#: ZooKeeper's maxClientCnxns: connections of one address.
+DEFAULT_MAX_CONNECTIONS_PER_ADDRESS = 60
+#: Connections that have not logged in, if the server requires it. The oldest one is closed for a new one: a broker logs
+#: in within milliseconds, so strangers who fill the places do not keep it out.
+MAX_WITHOUT_LOGIN = 60
 
 
 @dataclass(slots=True)
@@ -37,8 +43,13 @@ class TreeService:
     sessions: Sessions
     version: str
     logins: Logins = field(default_factory=Logins)
+    #: 0 for no limit.
+    max_connections_per_address: int = 0
     connections: dict[ClientConnection, None] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
+    #: The connections that must log in and have not, the oldest first.
+    without_login: dict[ClientConnection, None] = field(default_factory=dict)
+    _counts_by_address: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(
@@ -51,6 +62,7 @@ class TreeService:
         tick_time_ms: int = DEFAULT_TICK_TIME_MS,
         version: str = "",
         logins: Logins | None = None,
+        max_connections_per_address: int = 0,
     ) -> TreeService:
         """
         :param secret: the passwords of sessions are computed from it. With the same secret, clients can resume their
@@ -61,7 +73,27 @@ class TreeService:
         sessions = Sessions(
             host, clock, timer, secret=secret, min_timeout_ms=2 * tick_time_ms, max_timeout_ms=20 * tick_time_ms
         )
-        return cls(host, clock, timer, sessions, version, logins or Logins())
+        return cls(host, clock, timer, sessions, version, logins or Logins(), max_connections_per_address)
+
+    def may_connect(self, address: str) -> bool:
+        """Whether one more connection of an address is allowed."""
+        limit = self.max_connections_per_address
+        return limit == 0 or self._counts_by_address[address] < limit
+
+    def add(self, connection: ClientConnection) -> None:
+        self.connections[connection] = None
+        self._counts_by_address[connection.address] += 1
+        if self.logins.requires_super:
+            while len(self.without_login) >= MAX_WITHOUT_LOGIN:
+                next(iter(self.without_login)).disconnect()
+            self.without_login[connection] = None
+
+    def remove(self, connection: ClientConnection) -> None:
+        del self.connections[connection]
+        self.without_login.pop(connection, None)
+        self._counts_by_address[connection.address] -= 1
+        if not self._counts_by_address[connection.address]:
+            del self._counts_by_address[connection.address]
 
     def stop(self) -> None:
         """Closes every connection. The sessions stay open for the next start."""

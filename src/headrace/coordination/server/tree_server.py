@@ -120,6 +120,7 @@ class _ServerSocket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
+        is_allowed = self._service.may_connect(peer[0])
         self._connection = ClientConnection(
             self._service,
             f"{peer[0]}:{peer[1]}",
@@ -128,6 +129,9 @@ class _ServerSocket(asyncio.Protocol):
             certificate_subject=_certificate_subject(transport),
         )
         self._sockets.add(self)
+        if not is_allowed:
+            count = self._service.max_connections_per_address
+            self._close_with_warning(f"its address has {count} connections (maxClientCnxns)")
 
     def data_received(self, data: bytes) -> None:
         self._pending += data

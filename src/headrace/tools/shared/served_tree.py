@@ -43,12 +43,14 @@ async def served_tree(
     tick_time_ms: int = DEFAULT_TICK_TIME_MS,
     keep_sessions: bool = True,
     logins: Logins | None = None,
+    max_connections_per_address: int = 0,
 ) -> AsyncIterator[ServedTree]:
     """
     :param address: where to listen without TLS; None: nowhere.
     :param secure_address: where to listen with TLS.
     :param keep_sessions: True: earlier clients may resume their sessions. False: all earlier sessions are ended.
     :param logins: how clients log in; None: without a super user.
+    :param max_connections_per_address: 0 for no limit.
     :raises TreeNotServed: if the folder cannot be opened, or the address is in use.
     """
     clock = SystemClock()
@@ -66,6 +68,7 @@ async def served_tree(
             tick_time_ms=tick_time_ms,
             version=__version__,
             logins=logins,
+            max_connections_per_address=max_connections_per_address,
         )
         server = TreeServer(service)
         try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.coordination.server.service import DEFAULT_MAX_CONNECTIONS_PER_ADDRESS
 from headrace.properties import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ SETTINGS = {
     "clientPortAddress": "the address of the port; by default all addresses",
     "secureClientPort": "the port for TLS (`--secure-listen`)",
     "secureClientPortAddress": "the address of the port for TLS; by default all addresses",
+    "maxClientCnxns": "the number of connections per address, by default 60; 0: no limit",
     "tickTime": "milliseconds of a tick (`--tick-time`)",
     SUPER_DIGEST: "the super user, who may do everything: `USER:BASE64(SHA1(USER:PASSWORD))`",
     "ssl.keyStore.location": "the key store of the server, PEM, PKCS12 or JKS",
@@ -74,6 +76,7 @@ class TreeSettings:
     tick_time_ms: int | None = None
     super_digest: str | None = field(default=None, repr=False)
     tls: SSLContext | None = field(default=None, repr=False)
+    max_connections_per_address: int = DEFAULT_MAX_CONNECTIONS_PER_ADDRESS
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TreeSettings:
@@ -82,6 +85,7 @@ class TreeSettings:
         super_digest = settings.get(SUPER_DIGEST)
         if super_digest is not None and not all(super_digest.partition(":")):
             raise ConfigError(f"{SUPER_DIGEST} is not USER:HASH")
+        limit = _number(settings, "maxClientCnxns", 0, 2**31 - 1)
         return cls(
             Path(settings["dataDir"]) if "dataDir" in settings else None,
             _address(settings, "clientPort"),
@@ -89,6 +93,7 @@ class TreeSettings:
             _number(settings, "tickTime", 1, 2**31 - 1),
             super_digest,
             _tls(settings) if "ssl.keyStore.location" in settings else None,
+            DEFAULT_MAX_CONNECTIONS_PER_ADDRESS if limit is None else limit,
         )
 
 
