@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from logging import getLogger
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Processor:
         self._epoll = select.epoll()
         self._wake_up = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_up, select.EPOLLIN)
+        #: Whoever writes to the descriptor, or closes it, holds the lock: the number may soon be another file's.
+        self._wake_up_lock = Lock()
         self._channels: dict[int, TlsChannel] = {}
         self._tasks: deque[Task] = deque()
         #: Channels whose handshake can continue.
@@ -139,8 +141,9 @@ class Processor:
 
     def _wake(self) -> None:
         self._is_asleep = False
-        if self._wake_up >= 0:
-            os.eventfd_write(self._wake_up, 1)
+        with self._wake_up_lock:
+            if self._wake_up >= 0:
+                os.eventfd_write(self._wake_up, 1)
 
     # -- called on this thread
 
@@ -166,9 +169,10 @@ class Processor:
             while not (self._is_stopping and not self._tasks):
                 self._take_turn()
         finally:
-            descriptor, self._wake_up = self._wake_up, -1
-            self._epoll.close()
-            os.close(descriptor)
+            with self._wake_up_lock:
+                descriptor, self._wake_up = self._wake_up, -1
+                self._epoll.close()
+                os.close(descriptor)
 
     def _take_turn(self) -> None:
         for descriptor, events in self._wait():
@@ -185,12 +189,14 @@ class Processor:
                 channel.processor.do(channel, task)
         if self._handshakes:
             channel = self._handshakes.popleft()
-            self._guarded(channel, type(channel).shake_hands)
+            if channel.processor is self:  # otherwise it has moved, and the other thread continues its handshake
+                self._guarded(channel, type(channel).shake_hands)
         if self._successor is not None:
             self._move_channels(self._successor)
         self.calls_to_loop.hand_over()
 
     def _move_channels(self, successor: Processor) -> None:
+        self.calls_to_loop.hand_over()  # before what the successor will add for these channels: principal, then request
         for channel in list(self._channels.values()):
             self.forget(channel)
             channel.move_to(successor)
