@@ -155,3 +155,27 @@ def test_held_requests_wait_and_control_requests_do_not():
     while harness.soon:
         harness.turn()
     assert harness.handled == ["control", "a", "b"]
+
+
+def test_a_flood_of_logins_does_not_delay_data_requests():
+    harness = RequestQueueHarness()
+
+    def handle(request):
+        harness.handled.append(request.name)
+        if request.name == "login":
+            harness.put("login", is_login=True)
+
+    harness.queue = RequestQueue(lambda: 500, handle, harness.soon.append)
+    harness.put("login", is_login=True)
+    for name in "abc":
+        harness.put(name)
+    harness.turn()
+    assert harness.handled[:7] == ["login", "a", "login", "b", "login", "c", "login"]
+
+
+def test_control_requests_pass_logins():
+    harness = RequestQueueHarness()
+    harness.put("login", is_login=True)
+    harness.put("control", is_control=True)
+    harness.turn()
+    assert harness.handled == ["control", "login"]

@@ -15,8 +15,9 @@ Produce because it does not lead the partition yet, the client would send the ba
 clients then send a later batch first, and take the earlier batch for acknowledged. ApiVersions is held, too: a client
 sends no other request before ApiVersions is answered.
 
-Requests of a login pass the data requests, and are not held: the controller has to log in before it can send the first
-control request, and a login never waits for other brokers.
+Requests of a login are not held: the controller has to log in before it can send the first control request, and a login
+never waits for other brokers. Logins and data requests are handled in turn, so neither a flood of logins nor a flood of
+data delays the other.
 
 A connection puts one request at a time into the queue. So the answers of a connection are in the order of its requests,
 without a queue of responses. One turn of the loop handles at most ``REQUESTS_PER_TURN`` requests. Then the loop reads
@@ -44,18 +45,23 @@ class RequestQueue:
         self._handle = handle
         self._call_soon = call_soon
         self._control: deque[Request] = deque()
+        self._logins: deque[Request] = deque()
         self._data: deque[Request] = deque()
+        #: Whether the last request of these two was a data request.
+        self._is_login_next = True
         self._waiting_for_room: deque[Callable[[], None]] = deque()
         self._is_scheduled = False
         self._is_held = False
 
     def __len__(self) -> int:
-        return len(self._control) + len(self._data)
+        return len(self._control) + len(self._logins) + len(self._data)
 
     def put(self, request: Request, on_room: Callable[[], None]) -> bool:
         """Adds a request; returns whether there was room. If not, ``on_room`` is called when there is room, and the
         caller has to put the request again."""
-        if request.api.is_control or request.is_login:
+        if request.is_login:
+            self._logins.append(request)
+        elif request.api.is_control:
             self._control.append(request)
         elif len(self._data) < self._limit():
             self._data.append(request)
@@ -66,7 +72,7 @@ class RequestQueue:
         return True
 
     def hold(self) -> None:
-        """Handles only control requests from now on."""
+        """Handles only control requests and logins from now on."""
         self._is_held = True
 
     def release(self) -> None:
@@ -75,7 +81,7 @@ class RequestQueue:
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._is_scheduled and (self._control or (self._data and not self._is_held)):
+        if not self._is_scheduled and (self._control or self._logins or (self._data and not self._is_held)):
             self._is_scheduled = True
             self._call_soon(self._take_turn)
 
@@ -88,9 +94,14 @@ class RequestQueue:
     def _take_turn(self) -> None:
         self._is_scheduled = False
         for _ in range(REQUESTS_PER_TURN):
+            has_data = bool(self._data) and not self._is_held
             if self._control:
                 self._handle(self._control.popleft())
-            elif self._data and not self._is_held:
+            elif self._logins and (self._is_login_next or not has_data):
+                self._is_login_next = False
+                self._handle(self._logins.popleft())
+            elif has_data:
+                self._is_login_next = True
                 self._handle(self._data.popleft())
             else:
                 break
