@@ -269,6 +269,29 @@ async def test_a_new_session_reads_everything_again(brokers):
     await until(lambda: there.ids() == {kept.token.token_id, new.token.token_id})
 
 
+async def test_a_request_that_cannot_read_everything_leaves_it_to_the_broker(brokers, monkeypatch):
+    """A token that expires earlier now must not stay in force, because its notification was passed over."""
+    here, there = brokers
+    issued = await here.tokens.create(ALICE, ALICE, [], -1)
+    await until(lambda: there.ids())
+    there.coordination.lose_session()
+    expiry_ms = await here.tokens.expire(issued.hmac, ALICE, 1_000)
+    get, failed = there.coordination.get, []
+
+    async def fail_once(path, **options):
+        if not failed:
+            failed.append(path)
+            raise ConnectionLostError
+        return await get(path, **options)
+
+    monkeypatch.setattr(there.coordination, "get", fail_once)
+    monkeypatch.setattr(there.coordination, "notify", there.stored._session_changed)  # at once
+    there.coordination.start_session()
+    with pytest.raises(UnknownServerError):
+        await there.tokens.all()
+    await until(lambda: there.stored.get(issued.token.token_id).token.expiry_ms == expiry_ms)
+
+
 async def test_a_change_whose_answer_is_lost_is_made_once(brokers, monkeypatch):
     here, there = brokers
     multi = here.coordination.multi

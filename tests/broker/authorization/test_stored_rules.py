@@ -175,6 +175,30 @@ async def test_a_broker_reads_everything_again_in_a_new_session(brokers):
     await until(lambda: there.may("b") and not there.may("a"))
 
 
+async def test_a_request_that_cannot_read_everything_leaves_it_to_the_broker(brokers, monkeypatch):
+    """A rule that was removed meanwhile must not stay in force, because its notification was passed over."""
+    here, there, _ = [await each.start() for each in brokers]
+    await here.authorizer.add_rules(TOPIC, [user("a"), user("b")])
+    await until(lambda: there.may("a"))
+    there.coordination.lose_session()
+    await here.authorizer.remove_rules(TOPIC, [AclFilter(principal="User:a")])
+    get, failed = there.coordination.get, []
+
+    async def fail_once(path, **options):
+        if not failed:
+            failed.append(path)
+            raise ConnectionLostError
+        return await get(path, **options)
+
+    monkeypatch.setattr(there.coordination, "get", fail_once)
+    monkeypatch.setattr(there.coordination, "notify", there.stored._session_changed)  # at once
+    there.coordination.start_session()
+    with pytest.raises(ConnectionLostError):
+        await there.authorizer.catch_up()
+    await until(lambda: not there.may("a"))
+    assert there.may("b")
+
+
 async def test_rules_that_cannot_be_read_stop_the_start(brokers):
     here, there, _ = brokers
     await here.start()

@@ -217,17 +217,24 @@ class StoredTokens:
                 await self.catch_up()
             except CoordinationError as error:
                 logger.warning("changed delegation tokens cannot be read now: %r", error)
-                await asyncio.sleep(_READ_AGAIN_AFTER_S)
-                self._must_read_all = True
-                self._wake.set()
             except Exception:
                 logger.exception("changed delegation tokens could not be applied")
+            else:
+                continue
+            await asyncio.sleep(_READ_AGAIN_AFTER_S)
+            self._must_read_all = True
+            self._wake.set()
 
     async def catch_up(self) -> None:
         """Applies all changes that other brokers have announced."""
         if self._must_read_all:
             self._must_read_all = False
-            await self._read_all()
+            try:
+                await self._read_all()
+            except BaseException:  # whoever has called: the notifications that were passed over must not be lost
+                self._must_read_all = True
+                self._wake.set()
+                raise
             return
         async with self._lock:
             await self._notifications.apply_new()

@@ -146,17 +146,24 @@ class StoredRules:
                 await self.catch_up()
             except CoordinationError as error:
                 logger.warning("changed ACLs cannot be read now: %r", error)
-                await asyncio.sleep(_READ_AGAIN_AFTER_S)
-                self._must_read_all = True
-                self._wake.set()
             except Exception:
                 logger.exception("changed ACLs could not be applied")
+            else:
+                continue
+            await asyncio.sleep(_READ_AGAIN_AFTER_S)
+            self._must_read_all = True
+            self._wake.set()
 
     async def catch_up(self) -> None:
         """Applies all changes that other brokers have announced."""
         if self._must_read_all:
             self._must_read_all = False
-            await self._read_all(refuse_malformed=False)
+            try:
+                await self._read_all(refuse_malformed=False)
+            except BaseException:  # whoever has called: the notifications that were passed over must not be lost
+                self._must_read_all = True
+                self._wake.set()
+                raise
             return
         async with self._lock:
             for each in self._notifications:
