@@ -38,7 +38,7 @@ _V = TypeVar("_V")
 
 _IGNORED = (
     "metrics.", "metric.reporters", "auto.include.jmx.reporter",
-    "enable.metrics.push", "interceptor.classes", "config.providers", "client.dns.lookup", "share.",
+    "enable.metrics.push", "interceptor.classes", "client.dns.lookup", "share.",
     "metadata.recovery.", "metadata.max.idle.ms", "socket.connection.setup.timeout.max.ms",
     "transaction.two.phase.commit.enable", "bootstrap.controllers", *IGNORED,
 )  # fmt: skip

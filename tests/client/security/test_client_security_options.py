@@ -41,6 +41,8 @@ REFUSED = [
     ({"ssl.truststore.location": "/etc/ca.jks"}, r"ssl\.truststore\.location: set security\.protocol too"),
     ({"ssl.keystore.password": SECRET}, r"set security\.protocol too"),
     (USER, r"sasl\.password, sasl\.username: set security\.protocol too"),
+    ({**SASL, **USER, "config.providers": "file"}, r"replaces no \$\{\.\.\.\} in values"),
+    ({**SASL, **USER, "config.providers.file.class": "com.example.Provider"}, r"replaces no \$"),
     ({"security.protocol": "SSL", "security.providers": "com.example.Provider"}, "loads no classes"),
     ({"security.protocol": "SSL", "ssl.engine.factory.class": "com.example.Engine"}, "loads no classes"),
     ({**SASL, **USER, "sasl.login.class": "com.example.Login"}, "loads no classes"),

@@ -30,6 +30,8 @@ IGNORED = (
 _NO_CLASSES = "a client loads no classes; remove the option"
 #: Options that are refused, with the values that are accepted and ignored.
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    # Kafka replaces ${file:...} in values. Here such a text would itself be the password, and be sent to the broker.
+    "config.providers": ((), "a client replaces no ${...} in values; write the values themselves"),
     "security.providers": ((), _NO_CLASSES),
     "ssl.engine.factory.class": ((), _NO_CLASSES),
     "sasl.client.callback.handler.class": ((), _NO_CLASSES),
@@ -53,7 +55,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "ssl.key.location": ((), "use ssl.keystore.location with ssl.keystore.type=PEM, a file with key and certificates"),
     "ssl.check.hostname": ((), "use ssl.endpoint.identification.algorithm"),
 }
-_STARTS = ("ssl.", "sasl.", "security.", "org.apache.kafka.sasl.")
+_STARTS = ("ssl.", "sasl.", "security.", "org.apache.kafka.sasl.", "config.providers")
 _HOST_NAME_CHECK = "ssl_endpoint_identification_algorithm"
 
 
