@@ -210,3 +210,16 @@ def test_everyone_may_use_a_resource_without_acls_if_the_setting_says_so():
         with without_rights(broker):
             assert fetch(client, free, -1).error_code == 0
             assert fetch(client, guarded, -1).error_code == DENIED
+
+
+def test_a_client_without_rights_writes_no_reasons_into_the_log(broker, client, caplog):
+    caplog.set_level("INFO")
+    joining = {
+        "session_timeout": 10_000, "rebalance_timeout": 10_000, "member_id": "", "group_instance_id": None,
+        "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}],
+    }  # fmt: skip
+    reason, group = unique("reason"), unique("group")
+    with without_rights(broker):
+        answer = client.ask(Api.JOIN_GROUP, 9, group_id=group, reason=reason, **joining)
+    assert answer.error_code == ErrorCode.group_authorization_failed
+    assert reason not in caplog.text

@@ -32,11 +32,11 @@ _SKIP_ASSIGNMENT_SINCE = 9
 
 async def handle(request: Request, authorizer: Authorizer, groups: GroupService) -> Reply:
     body = request.body
-    if getattr(body, "reason", None):
-        logger.info("member %s joins group %s: %s", body.member_id or request.client_id, body.group_id, body.reason)
     joining = _joining(request, body)
     try:
         check(authorizer, request.connection, AclOperation.READ, ResourceType.GROUP, body.group_id)
+        if getattr(body, "reason", None):
+            logger.info("member %s joins group %s: %s", body.member_id or request.client_id, body.group_id, body.reason)
         shard = groups.coordinator.shard_for(body.group_id)
         joined = await answer_of(partial(shard.join, body.group_id, joining))
         if joined.error is ErrorCode.none:
