@@ -468,3 +468,14 @@ def test_many_connections_through_a_queue_for_one():
         for client in clients:
             for _ in range(10):
                 assert client.receive().error_code == 0  # each checks its correlation id
+
+
+async def test_a_connection_that_was_closed_sends_no_held_answers(wire, monkeypatch):
+    """Another thread may be closing a channel with TLS at this time."""
+    await wire.send(init_producer_id(1) + init_producer_id(2))
+    wire.connection.answer(await wire.next_request(), reply(10))
+    await wire.next_request()
+    wire.connection.close()
+    monkeypatch.setattr(type(wire.connection._channel), "send", lambda *_: pytest.fail("the channel was used"))
+    wire.connection.send_held()
+    assert wire.connection.is_closed

@@ -233,6 +233,7 @@ class Connection:
             return
         self.is_closed = True
         self._channel.close()
+        self._held = None  # nothing is sent any more: another thread may be closing the channel
         self._out.clear()
         self._request = (
             None  # breaks a reference cycle, which would keep a large frame until the garbage collector runs
