@@ -116,7 +116,8 @@ def test_nobody_gets_unsecured_tokens_without_asking() -> None:
 def test_unsecured_tokens_that_are_refused() -> None:
     tokens = [
         "", "a.b.", "..", unsecured({"alg": "HS256"}), unsecured(exp=None), unsecured(exp=NOW_S), unsecured(exp="x"),
-        unsecured(exp=True), unsecured(exp=1e400), unsecured(exp=10**400), unsecured(iat=NOW_S + 1), unsecured(nbf=NOW_S + 1),
+        unsecured(exp=True), unsecured(exp=1e400), unsecured(exp=10**400), unsecured(iat=NOW_S + 1),
+        unsecured(nbf=NOW_S + 1),
         unsecured(sub=None), unsecured(sub=" "), unsecured(sub=7), unsecured(scope=7), unsecured() + "c2ln", signed(),
         f"{part([1])}.{part({})}.", unsecured(exp=NOW_S + 5, iat=NOW_S + 5),
     ]  # fmt: skip
