@@ -10,6 +10,7 @@ from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredErro
 
 from headrace.testing.broker_process import BrokerProcess, StartFailed
 from headrace.testing.cluster_process import LocalClusterProcess
+from headrace.tools.start.local_cluster import without_secret
 from headrace.tools.zookeeper_shell import command as zookeeper_shell
 
 PATIENCE_S = 20
@@ -83,3 +84,11 @@ def test_a_broker_with_a_wrong_login_does_not_start(tree, tmp_path):
             tmp_path / "data", "--zookeeper", tree, "-o", f"headrace.zookeeper.login.file={tmp_path / 'login'}"
         )
     assert "guess" not in str(failed.value)
+
+
+def test_the_command_line_in_the_log_shows_no_secrets():
+    arguments = ["--data", "x", "-o", "ssl.key.password=hunter2", "-o", "num.partitions=3"]
+    arguments += ["-o", 'listener.name.a.plain.sasl.jaas.config=Plain password="hunter3";', "-o", "typo=hunter4"]
+    line = " ".join(map(without_secret, arguments))
+    assert "hunter" not in line
+    assert "-o num.partitions=3" in line

@@ -33,6 +33,8 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
+from headrace.broker.configs.keys import ConfigType
+from headrace.broker.configs.registry import broker_key
 from headrace.coordination.client.client_security import LOGIN_FILE
 from headrace.coordination.interface import NoNodeError
 from headrace.coordination.paths import CONTROLLER, broker_path
@@ -230,7 +232,8 @@ class _BrokerProcess:
 
     @property
     def command_line(self) -> str:
-        return shlex.join(["headrace", "start", *self._arguments])
+        """For the log: without the values of secret settings."""
+        return shlex.join(["headrace", "start", *map(without_secret, self._arguments)])
 
     @property
     def pid(self) -> int:
@@ -283,6 +286,13 @@ class _BrokerProcess:
 
 async def _first_of(*futures: asyncio.Future[Any]) -> None:
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+def without_secret(argument: str) -> str:
+    """Hides the value of an argument NAME=VALUE, if it is or may be a secret."""
+    name, equals, _ = argument.partition("=")
+    key = broker_key(name.strip())
+    return f"{name}=..." if equals and (key is None or key.type is ConfigType.PASSWORD) else argument
 
 
 def _die_with_parent() -> None:
