@@ -245,10 +245,13 @@ def test_a_typical_server_properties_works_as_it_is(tmp_path):
 def test_the_command_line_wins_over_the_file_and_an_option_over_both(tmp_path):
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=2\nlog.dirs=/nowhere/at/all\nno.such.setting=1\n")
+    with file.open("a") as more:
+        more.write("listener.name.nobody.ssl.client.auth=required\n")
     with BrokerProcess(tmp_path / "data", "--config", str(file), "-o", "num.partitions=5") as broker:
         with RawClient(broker.address) as client:
             assert len(metadata(client, "t").topics[0].partitions) == 5
         assert "no.such.setting is not a setting of Kafka or Headrace" in broker.log
+        assert "listener.name.nobody.ssl.client.auth has no effect: there is no such listener" in broker.log
 
 
 @pytest.mark.parametrize(

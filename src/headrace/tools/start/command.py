@@ -17,6 +17,7 @@ from pathlib import Path
 
 from headrace.broker.broker import Broker, StartError
 from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.configs.without_effect import without_effect
 from headrace.event_loop import new_event_loop
 from headrace.properties import ConfigError, parse_overrides, read_properties_file
 from headrace.runtime.memory import collect_rarely
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
         logger.warning("%s is not a setting of Kafka or Headrace; it is ignored", name)
     for name, reason in config.ignored.items():
         logger.info("%s is ignored: %s", name, reason)
+    for line in without_effect(config):
+        logger.warning("%s", line)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(config))

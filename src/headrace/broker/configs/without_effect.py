@@ -1,0 +1,43 @@
+"""Finds settings of listeners that are valid, and have no effect. Kafka accepts them, so a broker starts, and warns.
+
+A user who writes ``listener.name.externl.ssl.client.auth=required`` believes that clients need a certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headrace.broker.configs.listener_config import LISTENER_PREFIX
+from headrace.broker.configs.registry import broker_key
+from headrace.security.sasl.mechanism import MECHANISMS
+
+if TYPE_CHECKING:
+    from headrace.broker.configs.broker_config import BrokerConfig
+
+_CLIENT_AUTH = "ssl.client.auth"
+_MECHANISMS = frozenset(mechanism.lower() for mechanism in MECHANISMS)
+
+
+def without_effect(config: BrokerConfig) -> Iterator[str]:
+    """Yields one line per setting. The lines show no values."""
+    prefixes = [f"{LISTENER_PREFIX}{listener.name.lower()}." for listener in config.listeners.bound]
+    for name in config.static:
+        key = broker_key(name)
+        if key is None or not name.startswith(LISTENER_PREFIX):
+            continue
+        prefix = next((one for one in prefixes if name.startswith(one)), None)
+        if prefix is None:
+            yield f"{name} has no effect: there is no such listener (its name has to be in lower case)"
+            continue
+        mechanism = name.removeprefix(prefix).removesuffix(key.name).removesuffix(".")
+        if mechanism and mechanism not in _MECHANISMS:
+            yield f"{name} has no effect: {mechanism} is not one of {', '.join(sorted(_MECHANISMS))}"
+    for listener in config.listeners.bound:
+        has_own = config.of_listener(listener.name).name_of(_CLIENT_AUTH) != _CLIENT_AUTH
+        has_both = listener.protocol.has_tls and listener.protocol.has_sasl
+        if has_both and not has_own and config.str(_CLIENT_AUTH) != "none":
+            yield (
+                f"{_CLIENT_AUTH} has no effect on listener {listener.name}, because clients log in there by SASL: to "
+                f"ask for certificates, too, set {LISTENER_PREFIX}{listener.name.lower()}.{_CLIENT_AUTH}"
+            )

@@ -1,0 +1,39 @@
+"""Settings of listeners that are accepted, and protect nothing: the broker says so."""
+
+import pytest
+
+from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.configs.without_effect import without_effect
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b" user_a="b";'
+SECURED = {
+    "listeners": "OUTER://127.0.0.1:0",
+    "listener.security.protocol.map": "OUTER:SASL_SSL",
+    "inter.broker.listener.name": "OUTER",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.outer.plain.sasl.jaas.config": JAAS,
+    "listener.name.outer.ssl.keystore.type": "PEM",
+}
+
+
+def lines(tmp_path, **settings):
+    return list(without_effect(BrokerConfig.load({"log.dirs": str(tmp_path), **SECURED, **settings})))
+
+
+def test_settings_that_are_in_force(tmp_path):
+    assert lines(tmp_path, **{"listener.name.outer.ssl.client.auth": "required", "ssl.client.auth": "required"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("listener.name.outr.ssl.client.auth", "required", "there is no such listener"),
+        ("listener.name.OUTER.ssl.client.auth", "required", "in lower case"),
+        ("listener.name.outer.plian.connections.max.reauth.ms", "1000", "plian is not one of"),
+        ("ssl.client.auth", "required", "clients log in there by SASL"),
+    ],
+)
+def test_settings_without_effect(tmp_path, name, value, reason):
+    (line,) = lines(tmp_path, **{name: value})
+    assert line.startswith(name)
+    assert reason in line
