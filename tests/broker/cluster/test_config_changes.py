@@ -7,7 +7,7 @@ from cluster_member_harness import ClusterMemberHarness, until
 
 from headrace.broker.configs.group_overrides import entity_of
 from headrace.coordination.tree.host import TreeHost
-from headrace.coordination.znodes import ConfigChange, EntityConfig
+from headrace.coordination.znodes import ConfigChange, EntityConfig, MalformedZnodeError
 from headrace.protocol.errors import InvalidRequest
 from headrace.security.password_encoder import PasswordEncoder
 from headrace.security.sasl.scram import new_credential
@@ -155,6 +155,46 @@ async def test_what_cannot_be_applied_is_passed_over(brokers):
     await here.configs.write("topics", "t", {"retention.ms": "5"})
     await until(lambda: here.configs._applied == 2)
     assert here.config.int("message.max.bytes") != "none"
+
+
+async def test_a_broker_keeps_its_settings_if_those_in_the_tree_become_unreadable(brokers, caplog):
+    """A key store or a limit may be among them: the settings of the file must not come back."""
+    here, _ = brokers
+    await started(here)
+    await here.configs.write("brokers", "1", {"message.max.bytes": "88"})
+    await here.coordination.set("/config/brokers/1", b"no json")
+    await here.coordination.create(f"{CHANGES}/config_change_", ConfigChange("brokers/1").to_json(), sequence=True)
+    await until(lambda: here.configs._applied == 1)
+    assert here.config.int("message.max.bytes") == 88
+    assert "keeps its present settings" in caplog.text
+
+
+async def test_a_broker_does_not_start_with_settings_that_cannot_be_read(brokers):
+    here, _ = brokers
+    await here.coordination.create("/config/brokers/1", b"no json", make_parents=True)
+    with pytest.raises(MalformedZnodeError):
+        await here.configs.load()
+
+
+async def test_everything_is_read_again_if_a_setting_could_not_be_applied(brokers, monkeypatch):
+    """Otherwise users would stay as they were before the session was lost."""
+    here, there = brokers
+    await started(here, there)
+    monkeypatch.setattr("headrace.broker.cluster.config_changes._READ_AGAIN_AFTER_S", 0)
+    failures = iter([RuntimeError("a fault in our code")])
+    keep_only = there.scram_users.keep_only
+
+    def fail_once(names):
+        for failure in failures:
+            raise failure
+        keep_only(names)
+
+    monkeypatch.setattr(there.scram_users, "keep_only", fail_once)
+    there.coordination.lose_session()
+    await here.configs.write("brokers", "<default>", {"message.max.bytes": "77"})
+    there.coordination.start_session()
+    there.configs.read_again()
+    await until(lambda: there.config.int("message.max.bytes") == 77)
 
 
 async def test_a_topic_that_is_gone_has_no_settings(brokers):

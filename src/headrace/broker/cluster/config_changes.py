@@ -84,8 +84,12 @@ class ConfigChanges:
         self._task: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
-        """Reads all settings. Changes from now on are noticed, and applied after :meth:`start`."""
-        encrypted_again = self._passwords.encrypted_again(await self.read("brokers", self._own_name))
+        """Reads all settings. Changes from now on are noticed, and applied after :meth:`start`.
+
+        :raises MalformedZnodeError: if the broker's own settings cannot be read. A key store may be among them.
+        """
+        own, _ = await self._broker_settings()
+        encrypted_again = self._passwords.encrypted_again(own)
         if encrypted_again is not None:
             await self._write("brokers", self._own_name, encrypted_again)
         await self._read_changes()
@@ -120,13 +124,20 @@ class ConfigChanges:
     async def read(self, kind: str, name: str) -> Mapping[str, str]:
         """The settings of an entity in the tree."""
         try:
-            data, _ = await self._coordination.get(config_path(kind, name))
-            return EntityConfig.from_json(data).config
-        except NoNodeError:
-            return {}
+            return await self._read_strictly(kind, name)
         except MalformedZnodeError as error:
             logger.error("the settings of %s/%s are ignored, because they cannot be read: %s", kind, name, error)
             return {}
+
+    async def _read_strictly(self, kind: str, name: str) -> Mapping[str, str]:
+        """
+        :raises MalformedZnodeError: if the znode has no settings.
+        """
+        try:
+            data, _ = await self._coordination.get(config_path(kind, name))
+        except NoNodeError:
+            return {}
+        return EntityConfig.from_json(data).config
 
     async def write(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
         """Stores settings. They are in force on this broker when the method returns, and on the others soon.
@@ -168,10 +179,12 @@ class ConfigChanges:
                 await self._read_changes()
             except CoordinationError as error:
                 logger.warning("changed settings cannot be read now: %r", error)
-                await asyncio.sleep(_READ_AGAIN_AFTER_S)
-                self.read_again()
             except Exception:
                 logger.exception("changed settings could not be applied")
+            else:
+                continue
+            await asyncio.sleep(_READ_AGAIN_AFTER_S)
+            self.read_again()
 
     def _notified(self, _: WatchEvent) -> None:
         self._wake.set()
@@ -246,8 +259,22 @@ class ConfigChanges:
             if has_quota(configs):
                 warn_of_quota(config_path(kind, name))
 
+    async def _broker_settings(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """The settings of this broker, and those of all brokers.
+
+        :raises MalformedZnodeError: if the tree has settings that cannot be read.
+        """
+        return (
+            await self._read_strictly("brokers", self._own_name),
+            await self._read_strictly("brokers", DEFAULT_ENTITY),
+        )
+
     async def _apply_broker_settings(self) -> None:
-        own, default = await asyncio.gather(self.read("brokers", self._own_name), self.read("brokers", DEFAULT_ENTITY))
+        try:
+            own, default = await self._broker_settings()
+        except MalformedZnodeError as error:
+            logger.error("the broker keeps its present settings, because those in the tree cannot be read: %s", error)
+            return
         try:
             changed = self._config.apply_dynamic(self._passwords.decrypted(own), self._passwords.decrypted(default))
         except InvalidRequest as error:
