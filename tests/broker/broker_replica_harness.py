@@ -184,6 +184,7 @@ class Broker:
         self.clock = SystemClock()
         self.runtime = BrokerRuntime(self.loop, self.clock, io_threads=1)
         self.run_blocking = self.runtime.run_blocking
+        self.read_records = self.runtime.read_records
         self.metadata = MetadataCache("c")
         self.partitions = Partitions(self.metadata.has_partition)
         self.metrics = Metrics(topic_exists=lambda name: True)

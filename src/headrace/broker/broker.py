@@ -331,6 +331,7 @@ class Broker:
             delayed_fetch=self.purgatories.fetch,
             delayed_delete_records=self.purgatories.delete_records,
             run_blocking=self.runtime.run_blocking,
+            read_records=self.runtime.read_records,
         )
 
     def _metric_sources(self) -> MetricSources:

@@ -23,6 +23,7 @@ class BrokerRuntime:
         self._loop_timer = LoopTimer(loop, clock)
         self.timer = self._loop_timer.timer
         self._threads = _pool(io_threads)
+        self._record_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-records")
 
     def resize(self, io_threads: int) -> None:
         """Uses another number of threads for slow operations from now on. Those that run or wait already are completed
@@ -34,8 +35,17 @@ class BrokerRuntime:
         """Runs a slow function, such as fsync or compaction, on a thread."""
         return await self.loop.run_in_executor(self._threads, function, *arguments)
 
+    async def read_records(self, function: Callable[..., T], *arguments: object) -> T:
+        """Runs a function that reads the records of a batch, on a thread, one after the other.
+
+        A batch of a few kilobytes may take a hundred megabytes when it is decompressed. So only one is in memory at a
+        time, and they all use the memory of one thread: the C library keeps freed memory for each thread.
+        """
+        return await self.loop.run_in_executor(self._record_thread, function, *arguments)
+
     def stop(self) -> None:
         self._loop_timer.stop()
+        self._record_thread.shutdown(wait=False)
         self._threads.shutdown(wait=False)
 
 

@@ -110,3 +110,5 @@ class Services:
     #: DeleteRecords requests that wait for the replicas.
     delayed_delete_records: Purgatory[tuple[str, int]]
     run_blocking: RunBlocking
+    #: Runs functions that decompress records, one after the other.
+    read_records: RunBlocking

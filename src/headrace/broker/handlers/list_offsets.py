@@ -52,9 +52,9 @@ _NOT_AVAILABLE_SINCE = 5
 _NOT_FOUND = TimestampAndOffset(offset=-1, timestamp_ms=-1, leader_epoch=-1)
 
 
-async def handle(request: Request, authorizer: Authorizer, partitions: Partitions, run_blocking: RunBlocking) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, partitions: Partitions, read_records: RunBlocking) -> Reply:
     isolation = Isolation(getattr(request.body, "isolation_level", 0))
-    query = _Query(request.version, isolation, int(request.body.replica_id), run_blocking)
+    query = _Query(request.version, isolation, int(request.body.replica_id), read_records)
 
     may_describe = allowed_topics(authorizer, request.connection, AclOperation.DESCRIBE)
 
@@ -73,7 +73,7 @@ class _Query(NamedTuple):
     isolation: Isolation
     #: -1: a client; -2: a tool that asks this replica, leader or not; otherwise a follower.
     replica_id: int
-    run_blocking: RunBlocking
+    read_records: RunBlocking
 
 
 async def _refusals(request: Request, topic: Any) -> Answers | list[Any]:
@@ -141,7 +141,7 @@ async def _run(log: PartitionLog, search: Search, query: _Query) -> TimestampAnd
             batch = log.continue_search(search, found)
         except StopIteration as done:
             return cast(TimestampAndOffset | None, done.value)
-        found = await query.run_blocking(batch.run) if takes_long(batch.batch) else batch.run()
+        found = await query.read_records(batch.run) if takes_long(batch.batch) else batch.run()
 
 
 def _end(partition: Partition, query: _Query) -> int:

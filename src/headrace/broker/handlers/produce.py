@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transactional_produce import RefusedPartitions
     from headrace.broker.current_leaders import CurrentLeaders
     from headrace.broker.metadata_cache import MetadataCache
-    from headrace.broker.metrics.counters import Metrics
+    from headrace.broker.metrics.counters import Metrics, TopicStats
     from headrace.broker.replicas.followers import Followers
     from headrace.broker.services import RunBlocking
     from headrace.log.config import LogConfig
@@ -68,6 +68,7 @@ async def handle(
     metrics: Metrics,
     delayed_fetch: Purgatory[tuple[str, int]],
     run_blocking: RunBlocking,
+    read_records: RunBlocking,
     transactions: TransactionService,
     followers: Followers,
     commit_waits: CommitWaits,
@@ -91,10 +92,10 @@ async def handle(
     batches = _batches(metadata, body, version, responses)
     if request.has_few_elements:
         for answers, name, data in batches:
-            answers.append(appends.append(name, data) or await appends.append_checked(name, data, run_blocking))
+            answers.append(appends.append(name, data) or await appends.append_checked(name, data, read_records))
     else:
         async for answers, name, data in request.slices.over(batches):
-            answers.append(appends.append(name, data) or await appends.append_checked(name, data, run_blocking))
+            answers.append(appends.append(name, data) or await appends.append_checked(name, data, read_records))
     for log in appends.unflushed:
         await run_blocking(log.flush)
     if appends.uncommitted:
@@ -175,12 +176,12 @@ class _Appends:
         self.unflushed: list[PartitionLog] = []
         self.uncommitted: list[_Uncommitted] = []
 
-    async def append_checked(self, name: str | None, data: Any, run_blocking: RunBlocking) -> dict[str, Any]:
+    async def append_checked(self, name: str | None, data: Any, read_records: RunBlocking) -> dict[str, Any]:
         """Appends a batch whose check takes long. Other requests do not wait for the check."""
         assert name is not None
         log = self._partitions.leader(name, data.index).log
         now_ms = log.log_dir.clock.wall_ms()
-        answer = self.append(name, data, await run_blocking(_checked, data.records, log.config, now_ms))
+        answer = self.append(name, data, await read_records(_checked, data.records, log.config, now_ms))
         assert answer is not None
         return answer
 
@@ -213,13 +214,11 @@ class _Appends:
             if checked is None and partition.log.config.reads_records and takes_long(records):
                 stats.produce_requests -= 1  # the second call counts it again
                 return None
-            if isinstance(checked, KafkaError):
-                raise checked
+            if isinstance(checked, KafkaError):  # not raised, because a frame and its error would form a cycle
+                return self._failed(stats, index, checked)
             appended = partition.append(records, checked=checked)
         except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
-            stats.failed_produce_requests += 1
-            self.has_failed = True
-            return _append_failure(index, error)
+            return self._failed(stats, index, error)
         if not appended.is_duplicate:
             stats.bytes_in += len(records)
             stats.messages_in += appended.last_offset - appended.base_offset + 1
@@ -238,6 +237,11 @@ class _Appends:
             self.uncommitted.append(_Uncommitted(partition, appended.last_offset + 1, answer))
         return answer
 
+    def _failed(self, stats: TopicStats, index: int, error: Exception) -> dict[str, Any]:
+        stats.failed_produce_requests += 1
+        self.has_failed = True
+        return _append_failure(index, error)
+
     async def commit(self, commit_waits: CommitWaits, timeout_ms: int) -> None:
         """Waits until the appends are committed, and changes the answers of those that are not."""
         waits = [(one.partition, one.end_offset) for one in self.uncommitted]
@@ -248,11 +252,15 @@ class _Appends:
 
 
 def _checked(records: bytes, config: LogConfig, now_ms: int) -> Buffer | KafkaError:
-    """Returns an error instead of raising it, so that the other checks of the batch come first."""
+    """Returns an error instead of raising it, so that the other checks of the batch come first.
+
+    The error has no traceback: its frames would keep the decompressed records until the garbage collector runs.
+    """
     try:
         return checked_batch(records, config, now_ms)
     except KafkaError as error:
-        return error
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
 
 
 def _has_transactional(body: Any) -> bool:

@@ -45,3 +45,33 @@ class Channel(Protocol):
         :meth:`Connection.sent` when it has sent all parts, also those that are added meanwhile."""
 
     def close(self) -> None: ...
+
+
+class ClosedChannel(Channel):
+    """The channel of a connection that was closed. A handler may still be busy with the last request.
+
+    A connection and its real channel refer to each other. A closed connection lets go of the real one, so that its
+    buffers are freed at once, and not when the garbage collector runs.
+    """
+
+    local_address = ("", 0)
+    is_established = False
+    has_unread = False
+
+    def start(self, connection: Connection) -> None:  # noqa: ARG002
+        raise AssertionError("a closed connection does not start again")
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    def send(self, parts: Parts) -> bool:  # noqa: ARG002  nobody receives them
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+CLOSED = ClosedChannel()

@@ -19,6 +19,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from headrace.broker.network.answer_parts import READ_BYTES, Parts, joined, parts_of, size_of
+from headrace.broker.network.channel import CLOSED, Channel
 from headrace.broker.network.request import Request
 from headrace.protocol.frames import BadFrame, FrameReader, encode_frame
 from headrace.protocol.wire.encoder import Message
@@ -28,7 +29,6 @@ from headrace.security.principal import ANONYMOUS, Principal
 if TYPE_CHECKING:
     from headrace.broker.authentication.login import Login
     from headrace.broker.metrics.counters import RequestMetrics
-    from headrace.broker.network.channel import Channel
     from headrace.broker.network.request_queue import RequestQueue
     from headrace.protocol.api import Api
 
@@ -77,7 +77,7 @@ class Connection:
         self.last_active_ns = perf_counter_ns()
         #: The received bytes. The channel writes to it, unless a request is in progress.
         self.frames = FrameReader(max_request_bytes if login is None else login.max_login_bytes)
-        self._channel = channel
+        self._channel: Channel = channel
         self._queue = queue
         self._metrics = metrics
         self._on_close = on_close
@@ -232,7 +232,8 @@ class Connection:
         if self.is_closed:
             return
         self.is_closed = True
-        self._channel.close()
+        channel, self._channel = self._channel, CLOSED
+        channel.close()
         self._held = None  # nothing is sent any more: another thread may be closing the channel
         self._out.clear()
         self._request = (
