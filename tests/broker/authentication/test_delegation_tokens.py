@@ -285,7 +285,7 @@ async def test_a_request_that_cannot_read_everything_leaves_it_to_the_broker(bro
         return await get(path, **options)
 
     monkeypatch.setattr(there.coordination, "get", fail_once)
-    monkeypatch.setattr(there.coordination, "notify", there.stored._session_changed)  # at once
+    monkeypatch.setattr(there.coordination, "notify", there.stored._follower.session_changed)  # at once
     there.coordination.start_session()
     with pytest.raises(UnknownServerError):
         await there.tokens.all()

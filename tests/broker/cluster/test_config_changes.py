@@ -136,11 +136,11 @@ async def test_old_notifications_are_removed(brokers, clock):
     await here.configs.write("topics", "t", {})
     clock.advance(15 * 60_000)
     await here.configs.write("topics", "u", {})
-    await until(lambda: here.configs._applied == 1)
+    await until(lambda: here.configs._notifications._applied == 1)
     assert len(await here.coordination.children(CHANGES)) == 2
     clock.advance(1)
     await here.configs.write("topics", "v", {})
-    await until(lambda: here.configs._applied == 2)
+    await until(lambda: here.configs._notifications._applied == 2)
     await until(lambda: len(here.coordination._host.tree.children(CHANGES)) == 2)
 
 
@@ -153,7 +153,7 @@ async def test_what_cannot_be_applied_is_passed_over(brokers):
     await here.coordination.create(f"{CHANGES}/config_change_", b"no json", sequence=True)
     await here.coordination.create(f"{CHANGES}/config_change_", ConfigChange("users/u").to_json(), sequence=True)
     await here.configs.write("topics", "t", {"retention.ms": "5"})
-    await until(lambda: here.configs._applied == 2)
+    await until(lambda: here.configs._notifications._applied == 2)
     assert here.config.int("message.max.bytes") != "none"
 
 
@@ -164,7 +164,7 @@ async def test_a_broker_keeps_its_settings_if_those_in_the_tree_become_unreadabl
     await here.configs.write("brokers", "1", {"message.max.bytes": "88"})
     await here.coordination.set("/config/brokers/1", b"no json")
     await here.coordination.create(f"{CHANGES}/config_change_", ConfigChange("brokers/1").to_json(), sequence=True)
-    await until(lambda: here.configs._applied == 1)
+    await until(lambda: here.configs._notifications._applied == 1)
     assert here.config.int("message.max.bytes") == 88
     assert "keeps its present settings" in caplog.text
 
@@ -180,7 +180,7 @@ async def test_everything_is_read_again_if_a_setting_could_not_be_applied(broker
     """Otherwise users would stay as they were before the session was lost."""
     here, there = brokers
     await started(here, there)
-    monkeypatch.setattr("headrace.broker.cluster.config_changes._READ_AGAIN_AFTER_S", 0)
+    monkeypatch.setattr("headrace.broker.tree_follower._READ_AGAIN_AFTER_S", 0)
     failures = iter([RuntimeError("a fault in our code")])
     keep_only = there.scram_users.keep_only
 

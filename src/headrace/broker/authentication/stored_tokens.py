@@ -18,7 +18,7 @@ from contextlib import suppress
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from headrace.broker.tree_notifications import TreeNotifications
+from headrace.broker.tree_follower import TreeFollower
 from headrace.coordination.interface import (
     BadVersionError,
     ConnectionLostError,
@@ -28,10 +28,8 @@ from headrace.coordination.interface import (
     NodeExistsError,
     NoNodeError,
     Operation,
-    SessionState,
     SetData,
 )
-from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import DelegationTokenNotFound, UnknownServerError
 from headrace.security.tokens.credentials import credential_of_token
 from headrace.security.tokens.token import (
@@ -55,7 +53,6 @@ T = TypeVar("T")
 
 logger = getLogger(__name__)
 
-_READ_AGAIN_AFTER_S = 1.0
 #: How often a change starts again because other brokers were faster. One of them succeeds each time.
 _MAX_ATTEMPTS = 100
 #: How many reads run at the same time.
@@ -82,13 +79,8 @@ class StoredTokens:
         self._ids_by_hmac: dict[bytes, str] = {}
         #: By token id, then by mechanism.
         self._credentials: dict[str, dict[str, ScramCredential]] = {}
-        self._lock = asyncio.Lock()
-        self._wake = asyncio.Event()
-        self._must_read_all = False
-        self._task: asyncio.Task[None] | None = None
-        self._notifications = TreeNotifications(
-            coordination, clock, CHANGES, CHANGE_NAME, apply=self._apply, on_changed=self._wake.set
-        )
+        self._follower = TreeFollower(coordination, clock, "delegation tokens", read_all=self._read_all)
+        self._follower.watch(CHANGES, CHANGE_NAME, self._apply)
 
     # -- what is in memory
 
@@ -115,16 +107,15 @@ class StoredTokens:
         for path in PERSISTENT_PATHS:
             with suppress(NodeExistsError):
                 await self._coordination.create(path)
-        await self._read_all()
+        await self._follower.load()
 
     def start(self) -> None:
-        self._coordination.add_session_listener(self._session_changed)
-        self._task = asyncio.get_running_loop().create_task(self._follow())
+        self._coordination.add_session_listener(self._follower.session_changed)
+        self._follower.start()
 
     async def stop(self) -> None:
-        self._coordination.remove_session_listener(self._session_changed)
-        if self._task is not None:
-            await cancel_and_wait([self._task])
+        self._coordination.remove_session_listener(self._follower.session_changed)
+        await self._follower.stop()
 
     # -- changing
 
@@ -135,7 +126,7 @@ class StoredTokens:
         """
         issued = IssuedToken(token, hmac_of(self._secret_key, token.token_id))
         create = Create(token_path(token.token_id), token.to_json())
-        async with self._lock:
+        async with self._follower.lock:
             # The id is random, so if the znode exists, it was made before the connection was lost.
             with suppress(NodeExistsError):
                 await self._repeat(lambda: self._write(create, token.token_id))
@@ -160,7 +151,7 @@ class StoredTokens:
         :param change: may raise an exception; then nothing changes.
         :raises KafkaError: if there is no such token, or it cannot be stored.
         """
-        async with self._lock:
+        async with self._follower.lock:
             return await self._repeat(lambda: self._try_change(token_id, change))
 
     async def _repeat(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -204,47 +195,12 @@ class StoredTokens:
 
     # -- following changes
 
-    def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:  # the watches of a lost session are gone
-            self._must_read_all = True
-            self._wake.set()
-
-    async def _follow(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self.catch_up()
-            except CoordinationError as error:
-                logger.warning("changed delegation tokens cannot be read now: %r", error)
-            except Exception:
-                logger.exception("changed delegation tokens could not be applied")
-            else:
-                continue
-            await asyncio.sleep(_READ_AGAIN_AFTER_S)
-            self._must_read_all = True
-            self._wake.set()
-
-    async def catch_up(self) -> None:
-        """Applies all changes that other brokers have announced."""
-        if self._must_read_all:
-            self._must_read_all = False
-            try:
-                await self._read_all()
-            except BaseException:  # whoever has called: the notifications that were passed over must not be lost
-                self._must_read_all = True
-                self._wake.set()
-                raise
-            return
-        async with self._lock:
-            await self._notifications.apply_new()
-
     async def catch_up_or_fail(self) -> None:
         """
         :raises UnknownServerError: if the tree does not answer.
         """
         try:
-            await self.catch_up()
+            await self._follower.catch_up()
         except CoordinationError as error:
             raise UnknownServerError(f"the delegation tokens cannot be read now: {error!r}") from error
 
@@ -260,19 +216,17 @@ class StoredTokens:
             self._put(found[0])
 
     async def _read_all(self) -> None:
-        async with self._lock:
-            await self._notifications.skip_to_end()
-            ids = await self._coordination.children(TOKENS)
-            for gone in self._by_id.keys() - set(ids):
-                self._forget(gone)
-            for start in range(0, len(ids), _AT_ONCE):
-                some = ids[start : start + _AT_ONCE]
-                found = await asyncio.gather(*(self._read(token_id) for token_id in some))
-                for token_id, each in zip(some, found, strict=True):
-                    if each is None:
-                        self._forget(token_id)
-                    else:
-                        self._put(each[0])
+        ids = await self._coordination.children(TOKENS)
+        for gone in self._by_id.keys() - set(ids):
+            self._forget(gone)
+        for start in range(0, len(ids), _AT_ONCE):
+            some = ids[start : start + _AT_ONCE]
+            found = await asyncio.gather(*(self._read(token_id) for token_id in some))
+            for token_id, each in zip(some, found, strict=True):
+                if each is None:
+                    self._forget(token_id)
+                else:
+                    self._put(each[0])
 
     async def _read(self, token_id: str) -> tuple[IssuedToken, int] | None:
         """Returns a token and the version of its znode; None if there is no such token."""

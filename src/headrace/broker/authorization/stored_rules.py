@@ -13,8 +13,7 @@ If an answer is lost, the change starts again, too: to add or to remove the same
 Rules that cannot be read are never ignored. At the start they stop the broker. Later, every operation on the resources
 of the pattern is denied until its znode can be read; super users can repair it.
 
-One lock orders all reads and writes of a broker, and a session sees its own tree in order, so an older content never
-replaces a newer one.
+The follower's lock orders all reads and writes (``tree_follower.py``).
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.broker.tree_notifications import TreeNotifications
+from headrace.broker.tree_follower import TreeFollower
 from headrace.coordination.interface import (
     BadVersionError,
     ConnectionLostError,
@@ -36,11 +36,9 @@ from headrace.coordination.interface import (
     NoNodeError,
     NotEmptyError,
     Operation,
-    SessionState,
     SetData,
     Stat,
 )
-from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import InvalidRequest, UnknownServerError
 from headrace.security.acls.bindings import AclEntry, AclPattern
 from headrace.security.acls.kinds import (
@@ -77,7 +75,6 @@ Change = Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
 
 #: How often a change starts again because other brokers were faster. One of them succeeds each time.
 _MAX_ATTEMPTS = 100
-_READ_AGAIN_AFTER_S = 1.0
 #: How many reads run at the same time.
 _AT_ONCE = 100
 #: In force for a pattern whose rules cannot be read.
@@ -95,16 +92,11 @@ class StoredRules:
         self._coordination = coordination
         self._index = index
         self._on_changed = on_changed
-        self._lock = asyncio.Lock()
-        self._wake = asyncio.Event()
-        self._must_read_all = False
-        self._task: asyncio.Task[None] | None = None
-        self._notifications = [
-            TreeNotifications(
-                coordination, clock, parent, CHANGE_NAME, apply=self._applier_of(kind), on_changed=self._wake.set
-            )
-            for kind, parent in CHANGES.items()
-        ]
+        self._follower = TreeFollower(
+            coordination, clock, "ACLs", read_all=partial(self._read_all, refuse_malformed=False)
+        )
+        for kind, parent in CHANGES.items():
+            self._follower.watch(parent, CHANGE_NAME, self._applier_of(kind))
 
     # -- life cycle
 
@@ -115,16 +107,15 @@ class StoredRules:
         :raises CoordinationError: if the tree does not answer.
         """
         await self._create_paths()
-        await self._read_all(refuse_malformed=True)
+        await self._follower.load(partial(self._read_all, refuse_malformed=True))
 
     def start(self) -> None:
-        self._coordination.add_session_listener(self._session_changed)
-        self._task = asyncio.get_running_loop().create_task(self._follow())
+        self._coordination.add_session_listener(self._follower.session_changed)
+        self._follower.start()
 
     async def stop(self) -> None:
-        self._coordination.remove_session_listener(self._session_changed)
-        if self._task is not None:
-            await cancel_and_wait([self._task])
+        self._coordination.remove_session_listener(self._follower.session_changed)
+        await self._follower.stop()
 
     async def _create_paths(self) -> None:
         for path in PERSISTENT_PATHS:
@@ -133,41 +124,9 @@ class StoredRules:
 
     # -- following changes
 
-    def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:  # the watches of a lost session are gone
-            self._must_read_all = True
-            self._wake.set()
-
-    async def _follow(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self.catch_up()
-            except CoordinationError as error:
-                logger.warning("changed ACLs cannot be read now: %r", error)
-            except Exception:
-                logger.exception("changed ACLs could not be applied")
-            else:
-                continue
-            await asyncio.sleep(_READ_AGAIN_AFTER_S)
-            self._must_read_all = True
-            self._wake.set()
-
     async def catch_up(self) -> None:
         """Applies all changes that other brokers have announced."""
-        if self._must_read_all:
-            self._must_read_all = False
-            try:
-                await self._read_all(refuse_malformed=False)
-            except BaseException:  # whoever has called: the notifications that were passed over must not be lost
-                self._must_read_all = True
-                self._wake.set()
-                raise
-            return
-        async with self._lock:
-            for each in self._notifications:
-                await each.apply_new()
+        await self._follower.catch_up()
 
     def _applier_of(self, kind: PatternType) -> Callable[[bytes], Awaitable[None]]:
         async def apply(content: bytes) -> None:
@@ -175,8 +134,7 @@ class StoredRules:
                 pattern = decode_change(kind, content)
             except MalformedRulesError as error:
                 logger.error("a notification of changed ACLs names no resource, so all ACLs are read again: %s", error)
-                self._must_read_all = True
-                self._wake.set()
+                self._follower.read_again()
                 return
             self._put(pattern, await self._read(pattern))
 
@@ -185,17 +143,14 @@ class StoredRules:
     # -- reading
 
     async def _read_all(self, *, refuse_malformed: bool) -> None:
-        async with self._lock:
-            for each in self._notifications:
-                await each.skip_to_end()
-            patterns = await self._patterns()
-            for gone in set(self._index.patterns()) - set(patterns):
-                self._put(gone, frozenset())
-            for start in range(0, len(patterns), _AT_ONCE):
-                some = patterns[start : start + _AT_ONCE]
-                found = await asyncio.gather(*(self._read(each, refuse_malformed=refuse_malformed) for each in some))
-                for pattern, entries in zip(some, found, strict=True):
-                    self._put(pattern, entries)
+        patterns = await self._patterns()
+        for gone in set(self._index.patterns()) - set(patterns):
+            self._put(gone, frozenset())
+        for start in range(0, len(patterns), _AT_ONCE):
+            some = patterns[start : start + _AT_ONCE]
+            found = await asyncio.gather(*(self._read(each, refuse_malformed=refuse_malformed) for each in some))
+            for pattern, entries in zip(some, found, strict=True):
+                self._put(pattern, entries)
 
     async def _patterns(self) -> list[AclPattern]:
         found: list[AclPattern] = []
@@ -234,7 +189,7 @@ class StoredRules:
 
         :raises KafkaError: if the rules cannot be stored.
         """
-        async with self._lock:
+        async with self._follower.lock:
             for _ in range(_MAX_ATTEMPTS):
                 try:
                     self._put(pattern, await self._try_change(pattern, change))

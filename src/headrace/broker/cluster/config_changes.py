@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.authentication.scram_users import change_user
 from headrace.broker.cluster.unenforced_rules import QUOTA_ENTITIES, has_quota, warn_of_quota
 from headrace.broker.configs.stored_passwords import StoredPasswords
+from headrace.broker.tree_follower import TreeFollower
 from headrace.coordination import retried_changes
-from headrace.coordination.interface import CoordinationError, NodeExistsError, NoNodeError, WatchEvent
+from headrace.coordination.interface import NodeExistsError, NoNodeError
 from headrace.coordination.paths import (
     CONFIG_CHANGE_PREFIX,
     CONFIG_CHANGES,
@@ -31,7 +31,6 @@ from headrace.coordination.paths import (
     config_path,
 )
 from headrace.coordination.znodes import ConfigChange, EntityConfig, MalformedZnodeError
-from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -43,11 +42,7 @@ if TYPE_CHECKING:
 
 logger = getLogger(__name__)
 
-#: How long notifications are kept.
-_KEPT_MS = 15 * 60_000
-_READ_AGAIN_AFTER_S = 1.0
-_PREFIX_LENGTH = len(CONFIG_CHANGE_PREFIX) - len(CONFIG_CHANGES) - 1
-_NONE_APPLIED = -1
+_CHANGE_NAME = CONFIG_CHANGE_PREFIX.removeprefix(f"{CONFIG_CHANGES}/")
 #: How many users are read at the same time: there may be thousands.
 _USERS_AT_ONCE = 100
 
@@ -73,15 +68,11 @@ class ConfigChanges:
         self._group_configs = group_configs
         self._scram_users = scram_users
         self._coordination = coordination
-        self._clock = clock
         self._on_topic_changed = on_topic_changed
         self._on_unclean_election_changed = on_unclean_election_changed
         self._topics: dict[str, Mapping[str, str]] = {}
-        #: The number of the last notification that was applied.
-        self._applied = _NONE_APPLIED
-        self._must_read_all = True
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._follower = TreeFollower(coordination, clock, "settings", read_all=self._read_all)
+        self._notifications = self._follower.watch(CONFIG_CHANGES, _CHANGE_NAME, self._apply_notification)
 
     async def load(self) -> None:
         """Reads all settings. Changes from now on are noticed, and applied after :meth:`start`.
@@ -92,20 +83,18 @@ class ConfigChanges:
         encrypted_again = self._passwords.encrypted_again(own)
         if encrypted_again is not None:
             await self._write("brokers", self._own_name, encrypted_again)
-        await self._read_changes()
+        await self._follower.load()
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._apply_changes())
+        self._follower.start()
 
     def read_again(self) -> None:
         """Reads all settings soon, because those in memory may be outdated: a new session has no watches, or a read
         has failed."""
-        self._must_read_all = True
-        self._wake.set()
+        self._follower.read_again()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            await cancel_and_wait([self._task])
+        await self._follower.stop()
 
     # -- reading and writing
 
@@ -171,37 +160,6 @@ class ConfigChanges:
 
     # -- following changes
 
-    async def _apply_changes(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            try:
-                await self._read_changes()
-            except CoordinationError as error:
-                logger.warning("changed settings cannot be read now: %r", error)
-            except Exception:
-                logger.exception("changed settings could not be applied")
-            else:
-                continue
-            await asyncio.sleep(_READ_AGAIN_AFTER_S)
-            self.read_again()
-
-    def _notified(self, _: WatchEvent) -> None:
-        self._wake.set()
-
-    async def _read_changes(self) -> None:
-        names = await self._coordination.children(CONFIG_CHANGES, watch=self._notified)
-        changes = {number: name for name in names if (number := _number(name)) is not None}
-        if self._must_read_all:
-            self._must_read_all = False
-            await self._read_all()
-            self._applied = max(changes, default=self._applied)
-        for number in sorted(changes):
-            if number > self._applied:
-                await self._apply_notification(f"{CONFIG_CHANGES}/{changes[number]}")
-                self._applied = number
-        await self._delete_old([f"{CONFIG_CHANGES}/{changes[number]}" for number in sorted(changes)])
-
     async def _read_all(self) -> None:
         names = await self._coordination.children("/config/topics")
         found = await asyncio.gather(*(self.read("topics", name) for name in names))
@@ -223,25 +181,13 @@ class ConfigChanges:
             for name, configs in zip(some, found, strict=True):
                 self._scram_users.put(name, configs)
 
-    async def _apply_notification(self, path: str) -> None:
+    async def _apply_notification(self, content: bytes) -> None:
         try:
-            data, _ = await self._coordination.get(path)
-            kind, _, name = ConfigChange.from_json(data).entity_path.partition("/")
-        except NoNodeError:
-            return  # another broker has removed it because of its age
+            kind, _, name = ConfigChange.from_json(content).entity_path.partition("/")
         except MalformedZnodeError as error:
-            logger.warning("the notification %s is ignored, because it cannot be read: %s", path, error)
+            logger.warning("a notification of changed settings is ignored, because it cannot be read: %s", error)
             return
         await self._apply(kind, name)
-
-    async def _delete_old(self, paths: list[str]) -> None:
-        """Deletes old notifications, the oldest first."""
-        for path in paths:
-            stat = await self._coordination.exists(path)
-            if stat is not None and self._clock.wall_ms() - stat.ctime_ms <= _KEPT_MS:
-                return
-            with suppress(CoordinationError):
-                await self._coordination.delete(path)
 
     # -- applying
 
@@ -286,8 +232,3 @@ class ConfigChanges:
     @property
     def _own_name(self) -> str:
         return str(self._config.int("broker.id"))
-
-
-def _number(name: str) -> int | None:
-    text = name[_PREFIX_LENGTH:]
-    return int(text) if text.isdecimal() else None
