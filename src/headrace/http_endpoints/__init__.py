@@ -1,4 +1,4 @@
-"""What all HTTP endpoints share: who may read them, TLS, and limits.
+"""Holds what all HTTP endpoints share: who may read them, TLS, and limits.
 
 The endpoints are the metrics of brokers and of views, and the answers to queries.
 

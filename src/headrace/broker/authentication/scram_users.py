@@ -126,9 +126,9 @@ async def announce_user(coordination: Coordination, entity: str) -> None:
 
 def entity_of(name: str) -> str:
     """Returns a user's name as Kafka writes it in the tree."""
-    from urllib.parse import quote
+    from headrace.security.sanitizer import sanitize  # urllib takes long to import
 
-    return quote(name, safe="").replace("~", "%7E")
+    return sanitize(name)
 
 
 def user_of(entity: str) -> str:

@@ -1,4 +1,4 @@
-"""How this broker connects to other brokers: by the protocol of the listener that brokers use among themselves.
+"""Connects this broker to other brokers: by the protocol of the listener that brokers use among themselves.
 
 TLS: the listener's own key store is the client's certificate, and its trust store decides whom to trust, as in Kafka.
 SASL: the broker logs in by ``sasl.mechanism.inter.broker.protocol``, with username and password of the mechanism's JAAS

@@ -1,4 +1,4 @@
-"""How the bytes of a connection move. A connection knows its channel only by this interface.
+"""Defines how the bytes of a connection move. A connection knows its channel only by this interface.
 
 A channel receives bytes into the connection's frame reader, and sends the parts of answers. Bytes move on the event
 loop's thread (``plain_channel.py``) or on a network thread (``tls_channel.py``). The connection does not notice the

@@ -1,4 +1,4 @@
-"""What a listener with TLS needs: the context of new handshakes, and the principal of a client's certificate.
+"""Holds what a listener with TLS needs: the context of new handshakes, and the principal of a client's certificate.
 
 The settings are Kafka's ``ssl.*`` names, also with the listener's prefix. On a listener with SASL_SSL, clients log in
 by SASL: the broker asks for certificates only if ``ssl.client.auth`` is set with the listener's prefix (KIP-684), and

@@ -1,4 +1,4 @@
-"""How a client proves who it is, and checks who the broker is: TLS and SASL for all clients.
+"""Proves who a client is, and checks who the broker is: TLS and SASL for all clients.
 
 - ``options``: the options, by Kafka's names. ``setup``: what one client needs, made from its options.
 - ``credentials``: a mechanism's credentials. ``oauth_tokens``, ``oauth_endpoint``: tokens for OAUTHBEARER.

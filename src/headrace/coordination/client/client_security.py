@@ -1,4 +1,4 @@
-"""How a client of ZooKeeper protects its connection and its znodes, from settings. It reads key stores and login files.
+"""Protects the connection and the znodes of a client of ZooKeeper, by settings. It reads key stores and login files.
 
 The settings of TLS are Kafka's (``zookeeper.ssl.*``). In Kafka a login is a JAAS file of the Java process; here it is
 ``headrace.zookeeper.login``, ``user:password``, or a file with that text. Its scheme is ``digest`` (ZooKeeper's
