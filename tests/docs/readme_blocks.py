@@ -188,12 +188,15 @@ class Shell:
     def serve(self, line: str, ready: str, *, patience_s: float = _PATIENCE_S) -> None:
         """A command that goes on; returns when it has printed this."""
         out, pid = self._files()
-        self._type(f"{line.partition('#')[0]} >{out} 2>{out}.err </dev/null & echo $! >{pid}.new; mv {pid}.new {pid}")
+        errors = Path(f"{out}.err")
+        for file in (out, errors):
+            file.touch()  # the shell may write the pid before the command in its background makes these files
+        self._type(f"{line.partition('#')[0]} >{out} 2>{errors} </dev/null & echo $! >{pid}.new; mv {pid}.new {pid}")
         _until(pid.exists, patience_s, lambda: f"{line} does not start")
         self._servers.append(pid)
 
         def said() -> str:
-            return f"{line} printed\n{out.read_text()}, and to standard error\n{Path(f'{out}.err').read_text()}"
+            return f"{line} printed\n{out.read_text()}, and to standard error\n{errors.read_text()}"
 
         _until(lambda: ready in out.read_text() or not _is_alive(pid), patience_s, said)
         assert ready in out.read_text(), said()
