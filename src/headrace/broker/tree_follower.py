@@ -5,6 +5,9 @@ new notifications, or reads everything, if notifications may have been missed. I
 after a second, and reads everything. A request may call :meth:`TreeFollower.catch_up` itself, if it must not answer
 from outdated memory.
 
+The watches of a session end with the session. So the follower reads everything again in each new session, also if the
+session ends during the first read or right after it.
+
 The lock orders all reads and writes of the owner. A session sees its own tree in order, so an older content never
 replaces a newer one.
 """
@@ -43,6 +46,7 @@ class TreeFollower:
         self._read_all = read_all
         self._notifications: list[TreeNotifications] = []
         self._must_read_all = False
+        self._is_listening = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.lock = asyncio.Lock()
@@ -65,18 +69,33 @@ class TreeFollower:
 
         :param read_all: reads everything at the start, if that differs from later.
         """
-        async with self.lock:
-            await self._read_from_here(self._read_all if read_all is None else read_all)
+        self._listen_to_session()
+        try:
+            async with self.lock:
+                await self._read_from_here(self._read_all if read_all is None else read_all)
+        except BaseException:
+            self._stop_listening()
+            raise
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def stop(self) -> None:
+        self._stop_listening()
         if self._task is not None:
             await cancel_and_wait([self._task])
 
-    def session_changed(self, state: SessionState) -> None:
-        """A listener of sessions: the watches of a lost session are gone."""
+    def _listen_to_session(self) -> None:
+        if not self._is_listening:
+            self._is_listening = True
+            self._coordination.add_session_listener(self._session_changed)
+
+    def _stop_listening(self) -> None:
+        if self._is_listening:
+            self._is_listening = False
+            self._coordination.remove_session_listener(self._session_changed)
+
+    def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
             self.read_again()
 

@@ -269,6 +269,21 @@ async def test_a_new_session_reads_everything_again(brokers):
     await until(lambda: there.ids() == {kept.token.token_id, new.token.token_id})
 
 
+async def test_a_session_that_ends_between_the_first_read_and_the_start_is_noticed(brokers, clock, tmp_path):
+    here, _ = brokers
+    gone = await here.tokens.create(ALICE, ALICE, [], -1)
+    there = TokensHarness(here.coordination._host, clock, tmp_path)
+    await there.stored.load()
+    assert there.ids() == {gone.token.token_id}
+    there.coordination.lose_session()
+    await here.tokens.expire(gone.hmac, ALICE, -1)
+    there.coordination.start_session()
+    await asyncio.sleep(0)
+    there.stored.start()
+    await until(lambda: there.ids() == set())
+    await there.stored.stop()
+
+
 async def test_a_request_that_cannot_read_everything_leaves_it_to_the_broker(brokers, monkeypatch):
     """A token that expires earlier now must not stay in force, because its notification was passed over."""
     here, there = brokers
@@ -285,7 +300,7 @@ async def test_a_request_that_cannot_read_everything_leaves_it_to_the_broker(bro
         return await get(path, **options)
 
     monkeypatch.setattr(there.coordination, "get", fail_once)
-    monkeypatch.setattr(there.coordination, "notify", there.stored._follower.session_changed)  # at once
+    monkeypatch.setattr(there.coordination, "notify", there.stored._follower._session_changed)  # at once
     there.coordination.start_session()
     with pytest.raises(UnknownServerError):
         await there.tokens.all()

@@ -8,7 +8,7 @@ from cluster_member_harness import until
 
 from headrace.broker.authorization.acl_authorizer import AclAuthorizer
 from headrace.broker.authorization.stored_rules import StoredRules
-from headrace.coordination.interface import ConnectionLostError
+from headrace.coordination.interface import ConnectionLostError, CoordinationError
 from headrace.coordination.tree.host import TreeHost
 from headrace.protocol.errors import InvalidRequest, UnknownServerError
 from headrace.security.acls import AclFilter, AclOperation, PatternType, Permission, ResourceType
@@ -175,6 +175,30 @@ async def test_a_broker_reads_everything_again_in_a_new_session(brokers):
     await until(lambda: there.may("b") and not there.may("a"))
 
 
+async def test_a_session_that_ends_between_the_first_read_and_the_start_is_noticed(brokers):
+    here, there, _ = brokers
+    await here.start()
+    await here.authorizer.add_rules(TOPIC, [user("a"), user("b")])
+    await there.stored.load()
+    there.coordination.lose_session()
+    await here.authorizer.remove_rules(TOPIC, [AclFilter(principal="User:a")])
+    there.coordination.start_session()
+    await asyncio.sleep(0)
+    there.stored.start()
+    there.is_started = True
+    await until(lambda: not there.may("a"))
+    assert there.may("b")
+
+
+async def test_a_load_that_fails_leaves_no_listener_of_the_session(brokers):
+    here = brokers[0]
+    here.coordination.lose_session()
+    with pytest.raises(CoordinationError):
+        await here.stored.load()
+    await here.stored._follower.stop()
+    assert here.coordination._listeners == []
+
+
 async def test_a_request_that_cannot_read_everything_leaves_it_to_the_broker(brokers, monkeypatch):
     """A rule that was removed meanwhile must not stay in force, because its notification was passed over."""
     here, there, _ = [await each.start() for each in brokers]
@@ -191,7 +215,7 @@ async def test_a_request_that_cannot_read_everything_leaves_it_to_the_broker(bro
         return await get(path, **options)
 
     monkeypatch.setattr(there.coordination, "get", fail_once)
-    monkeypatch.setattr(there.coordination, "notify", there.stored._follower.session_changed)  # at once
+    monkeypatch.setattr(there.coordination, "notify", there.stored._follower._session_changed)  # at once
     there.coordination.start_session()
     with pytest.raises(ConnectionLostError):
         await there.authorizer.catch_up()

@@ -115,8 +115,7 @@ def broker_of(**parts):
 
 
 def test_the_session_with_zookeeper_has_a_state():
-    configs = Recorder()
-    session = ZookeeperSession(SimpleNamespace(session_id=1), on_reconnected=configs.read_again)
+    session = ZookeeperSession(SimpleNamespace(session_id=1))
     broker = broker_of(session=session)
     for state, name in (
         (SessionState.SUSPENDED, "CONNECTING"),

@@ -124,10 +124,21 @@ async def test_all_is_read_at_the_start_and_after_a_lost_session(brokers):
     there.coordination.lose_session()
     await here.configs.write("topics", "t", {"retention.ms": "6"})
     there.coordination.start_session()
-    there.configs.read_again()
     await until(lambda: there.configs.of_topic("t") == {"retention.ms": "6"})
     await here.configs.write("topics", "t", {"retention.ms": "7"})
     await until(lambda: there.configs.of_topic("t") == {"retention.ms": "7"})
+
+
+async def test_a_session_that_ends_between_the_first_read_and_the_start_is_noticed(brokers):
+    here, there = brokers
+    await started(here)
+    await there.configs.load()
+    there.coordination.lose_session()
+    await here.configs.write("topics", "t", {"retention.ms": "6"})
+    there.coordination.start_session()
+    await asyncio.sleep(0)
+    there.configs.start()
+    await until(lambda: there.configs.of_topic("t") == {"retention.ms": "6"})
 
 
 async def test_old_notifications_are_removed(brokers, clock):

@@ -110,11 +110,9 @@ class StoredTokens:
         await self._follower.load()
 
     def start(self) -> None:
-        self._coordination.add_session_listener(self._follower.session_changed)
         self._follower.start()
 
     async def stop(self) -> None:
-        self._coordination.remove_session_listener(self._follower.session_changed)
         await self._follower.stop()
 
     # -- changing

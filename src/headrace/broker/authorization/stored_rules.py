@@ -110,11 +110,9 @@ class StoredRules:
         await self._follower.load(partial(self._read_all, refuse_malformed=True))
 
     def start(self) -> None:
-        self._coordination.add_session_listener(self._follower.session_changed)
         self._follower.start()
 
     async def stop(self) -> None:
-        self._coordination.remove_session_listener(self._follower.session_changed)
         await self._follower.stop()
 
     async def _create_paths(self) -> None:

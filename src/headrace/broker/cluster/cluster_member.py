@@ -150,7 +150,7 @@ class ClusterMember(ClusterRole):
         )
         self.channel.on_response = self.controller.on_response
         self.control_requests = ClusterControlRequests(self.replicas, self._metadata_updates(), self.controller)
-        self.session = ZookeeperSession(self.coordination, on_reconnected=self.configs.read_again)
+        self.session = ZookeeperSession(self.coordination)
         self.is_open = True
 
     def _replica_context(self, broker_id: int, logs: LogManager) -> ReplicaContext:

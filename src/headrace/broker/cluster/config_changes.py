@@ -89,8 +89,7 @@ class ConfigChanges:
         self._follower.start()
 
     def read_again(self) -> None:
-        """Reads all settings soon, because those in memory may be outdated: a new session has no watches, or a read
-        has failed."""
+        """Reads all settings soon, because those in memory may be outdated: a read has failed."""
         self._follower.read_again()
 
     async def stop(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from logging import getLogger
 
@@ -21,11 +20,10 @@ class SessionCounts:
 
 
 class ZookeeperSession:
-    def __init__(self, coordination: Coordination, *, on_reconnected: Callable[[], object]) -> None:
+    def __init__(self, coordination: Coordination) -> None:
         self.counts = SessionCounts()
         self.state = SessionState.CONNECTED
         self._coordination = coordination
-        self._on_reconnected = on_reconnected
 
     @property
     def is_connected(self) -> bool:
@@ -39,7 +37,6 @@ class ZookeeperSession:
         if state is SessionState.CONNECTED:
             logger.info("connected to ZooKeeper again, in session %#x", self._coordination.session_id)
             self.counts.connects += 1
-            self._on_reconnected()
         elif state is SessionState.SUSPENDED:
             logger.warning("the connection to ZooKeeper is lost, trying again")
             self.counts.disconnects += 1
