@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from headrace.broker.network.processor import Processor
+from headrace.broker.network.processor import CallsToLoop, Processor
 
 
 class Loop:
@@ -70,6 +70,21 @@ def processors(loop, stack):
     for processor in made:
         processor.stop()
         processor._run()
+
+
+def test_a_call_that_fails_does_not_hold_up_the_calls_after_it(loop, caplog):
+    done = []
+
+    def fail():
+        raise ValueError("our mistake")
+
+    calls = CallsToLoop(loop, lambda: done.append("requests"))
+    for call in (lambda: done.append("first"), fail, lambda: done.append("last")):
+        calls.add(call)
+    calls.hand_over()
+    loop.run()
+    assert done == ["first", "last", "requests"]
+    assert "our mistake" in caplog.text
 
 
 def test_a_thread_does_not_continue_the_handshake_of_a_channel_that_has_moved(loop, stack, processors):

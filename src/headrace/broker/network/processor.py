@@ -44,7 +44,7 @@ Task = tuple["TlsChannel", Callable[["TlsChannel"], None]]
 
 
 class CallsToLoop:
-    """Runs functions on the loop's thread, many of them with one wake-up.
+    """Runs functions on the loop's thread, many of them with one wake-up. If one fails, the others run all the same.
 
     :param then: called after the functions, in the same iteration of the loop.
     """
@@ -70,7 +70,10 @@ class CallsToLoop:
         self._is_scheduled = False
         calls = self._calls
         for _ in range(len(calls)):
-            calls.popleft()()
+            try:
+                calls.popleft()()
+            except Exception:  # a fault of ours: the other connections must not wait for their turn
+                logger.exception("the loop failed to run a call of a network thread")
         self._then()
 
 
