@@ -9,8 +9,10 @@ from urllib.parse import quote, unquote_plus
 
 
 def sanitize(name: str) -> str:
+    """Returns the form of a name in a path."""
     return quote(name, safe="").replace("~", "%7E")
 
 
 def desanitize(text: str) -> str:
+    """Returns the name. As in Java's URLDecoder, a plus stands for a blank, and bytes that are not UTF-8 for U+FFFD."""
     return unquote_plus(text, errors="replace")

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 from broker_replica_harness import TOPIC_ID, BrokerReplicaHarness, until
-from cluster_member_harness import Recorder
 
 from headrace.broker.cluster.zookeeper_session import ZookeeperSession
 from headrace.broker.metrics.counters import MinuteRate

@@ -132,6 +132,7 @@ def entity_of(name: str) -> str:
 
 
 def user_of(entity: str) -> str:
-    from urllib.parse import unquote
+    """Returns the name of a user, given its name in the tree."""
+    from headrace.security.sanitizer import desanitize
 
-    return unquote(entity)
+    return desanitize(entity)

@@ -12,13 +12,13 @@ A znode that has no token is ignored, with an error in the log: nobody can log i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from headrace.broker.tree_follower import TreeFollower
+from headrace.broker.tree_reads import read_each
 from headrace.coordination.interface import (
     BadVersionError,
     ConnectionLostError,
@@ -55,8 +55,6 @@ logger = getLogger(__name__)
 
 #: How often a change starts again because other brokers were faster. One of them succeeds each time.
 _MAX_ATTEMPTS = 100
-#: How many reads run at the same time.
-_AT_ONCE = 100
 #: From the stored token to the token to store; None to delete it.
 Change = Callable[[DelegationToken], DelegationToken | None]
 
@@ -217,14 +215,11 @@ class StoredTokens:
         ids = await self._coordination.children(TOKENS)
         for gone in self._by_id.keys() - set(ids):
             self._forget(gone)
-        for start in range(0, len(ids), _AT_ONCE):
-            some = ids[start : start + _AT_ONCE]
-            found = await asyncio.gather(*(self._read(token_id) for token_id in some))
-            for token_id, each in zip(some, found, strict=True):
-                if each is None:
-                    self._forget(token_id)
-                else:
-                    self._put(each[0])
+        async for token_id, found in read_each(self._read, ids):
+            if found is None:
+                self._forget(token_id)
+            else:
+                self._put(found[0])
 
     async def _read(self, token_id: str) -> tuple[IssuedToken, int] | None:
         """Returns a token and the version of its znode; None if there is no such token."""

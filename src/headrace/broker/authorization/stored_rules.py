@@ -18,7 +18,6 @@ The follower's lock orders all reads and writes (``tree_follower.py``).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -26,6 +25,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.tree_follower import TreeFollower
+from headrace.broker.tree_reads import read_each
 from headrace.coordination.interface import (
     BadVersionError,
     ConnectionLostError,
@@ -75,8 +75,6 @@ Change = Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
 
 #: How often a change starts again because other brokers were faster. One of them succeeds each time.
 _MAX_ATTEMPTS = 100
-#: How many reads run at the same time.
-_AT_ONCE = 100
 #: In force for a pattern whose rules cannot be read.
 _DENY_ALL = AclEntry(WILDCARD_PRINCIPAL, WILDCARD, AclOperation.ALL, Permission.DENY)
 _RACES = (BadVersionError, NodeExistsError, NoNodeError, ConnectionLostError)
@@ -144,11 +142,8 @@ class StoredRules:
         patterns = await self._patterns()
         for gone in set(self._index.patterns()) - set(patterns):
             self._put(gone, frozenset())
-        for start in range(0, len(patterns), _AT_ONCE):
-            some = patterns[start : start + _AT_ONCE]
-            found = await asyncio.gather(*(self._read(each, refuse_malformed=refuse_malformed) for each in some))
-            for pattern, entries in zip(some, found, strict=True):
-                self._put(pattern, entries)
+        async for pattern, entries in read_each(partial(self._read, refuse_malformed=refuse_malformed), patterns):
+            self._put(pattern, entries)
 
     async def _patterns(self) -> list[AclPattern]:
         found: list[AclPattern] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from headrace.broker.authentication.scram_users import change_user
 from headrace.broker.cluster.unenforced_rules import QUOTA_ENTITIES, has_quota, warn_of_quota
 from headrace.broker.configs.stored_passwords import StoredPasswords
 from headrace.broker.tree_follower import TreeFollower
+from headrace.broker.tree_reads import read_each
 from headrace.coordination import retried_changes
 from headrace.coordination.interface import NodeExistsError, NoNodeError
 from headrace.coordination.paths import (
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 logger = getLogger(__name__)
 
 _CHANGE_NAME = CONFIG_CHANGE_PREFIX.removeprefix(f"{CONFIG_CHANGES}/")
-#: How many users are read at the same time: there may be thousands.
-_USERS_AT_ONCE = 100
 
 
 class ConfigChanges:
@@ -174,11 +174,8 @@ class ConfigChanges:
     async def _read_users(self) -> None:
         users = await self._coordination.children(USER_CONFIGS)
         self._scram_users.keep_only(users)
-        for start in range(0, len(users), _USERS_AT_ONCE):
-            some = users[start : start + _USERS_AT_ONCE]
-            found = await asyncio.gather(*(self.read("users", name) for name in some))
-            for name, configs in zip(some, found, strict=True):
-                self._scram_users.put(name, configs)
+        async for name, configs in read_each(partial(self.read, "users"), users):
+            self._scram_users.put(name, configs)
 
     async def _apply_notification(self, content: bytes) -> None:
         try:
