@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from headrace.broker.configs.keys import ConfigKey, ConfigType, Update, to_text
+from headrace.broker.configs.dynamic import check_dynamic
+from headrace.broker.configs.keys import ConfigKey, ConfigType, to_text
 from headrace.broker.configs.listener_changes import refuse_fixed_on_listeners, refuse_without_prefix
 from headrace.broker.configs.refusals import refusal_line, refused_changes
 from headrace.broker.configs.registry import broker_key
+from headrace.broker.configs.thread_counts import check_thread_counts
 from headrace.properties import ConfigError
 from headrace.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
 
@@ -25,16 +27,6 @@ if TYPE_CHECKING:
     from headrace.broker.configs.resources import ResourceKind
 
 Change = tuple[str, int, str | None]
-
-#: Sizes of thread pools. A request may at most double or halve them, so that a typing error does little harm.
-_POOLS = (
-    "num.network.threads",
-    "num.io.threads",
-    "num.replica.fetchers",
-    "num.recovery.threads.per.data.dir",
-    "background.threads",
-    "log.cleaner.threads",
-)
 
 
 class Operation(IntEnum):
@@ -145,36 +137,10 @@ def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: 
     refused = {name: refusal for name, refusal in found.items() if name in touched and name in overrides}
     if refused:
         raise InvalidConfig(refusal_line(refused))
-    check_dynamic(overrides, per_broker=per_broker)
+    check_dynamic({name: overrides[name] for name in touched if name in overrides}, per_broker=per_broker)
     try:
         candidate = broker.candidate(overrides, per_broker=per_broker)
     except ConfigError as error:
         raise InvalidRequest(str(error)) from None
     refuse_fixed_on_listeners(touched, broker, candidate)
-    for name in touched:
-        if name in _POOLS and name in overrides:
-            _check_pool(name, int(overrides[name]), broker.int(name))
-
-
-def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
-    """
-    :raises InvalidRequest: if a setting cannot change at run time, or not for the whole cluster at once.
-    """
-    known = {name: key.update for name in overrides if (key := broker_key(name)) is not None}
-    fixed = sorted(name for name, update in known.items() if update is Update.READ_ONLY)
-    if fixed:
-        raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
-    single = sorted(name for name, update in known.items() if update is Update.PER_BROKER)
-    if single and not per_broker:
-        raise InvalidRequest(f"Cannot update these configs for the whole cluster, name a broker: {', '.join(single)}")
-
-
-def _check_pool(name: str, new: int, current: int) -> None:
-    if new < current // 2:
-        raise InvalidRequest(
-            f"Dynamic update of {name} from {current} to {new}: the new value must be at least half of the current one"
-        )
-    if new > current * 2:
-        raise InvalidRequest(
-            f"Dynamic update of {name} from {current} to {new}: the new value must be at most twice the current one"
-        )
+    check_thread_counts(broker, candidate)

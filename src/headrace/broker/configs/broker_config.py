@@ -10,12 +10,12 @@ event loop's thread. Reading a value is one dictionary access.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from logging import getLogger
 from typing import NamedTuple
 
-from headrace.broker.configs.alter import check_dynamic
+from headrace.broker.configs.dynamic import unusable_settings
 from headrace.broker.configs.keys import Value
 from headrace.broker.configs.listener_config import ListenerConfig
 from headrace.broker.configs.listeners import Listeners, parse_listeners
@@ -36,8 +36,10 @@ class _Layers(NamedTuple):
     dynamic_default: Mapping[str, str]
     values: dict[str, Value]
     listeners: Listeners
-    #: Dynamic settings that are refused, with their texts. Apache Kafka, for example, may have stored them.
+    #: Dynamic settings that the broker does not use, with their texts. Apache Kafka, for example, may have stored them.
     not_in_force: Mapping[str, str]
+    #: Why the broker does not use them: one line each. The lines show no secrets.
+    reasons: Sequence[str]
 
     def __repr__(self) -> str:
         return f"_Layers({len(self.values)} values)"  # the values may be secrets
@@ -93,7 +95,7 @@ class BrokerConfig:
 
     @property
     def not_in_force(self) -> Mapping[builtins.str, builtins.str]:
-        """Stored dynamic settings that the broker refuses and does not use (``table_refused.py``)."""
+        """Stored dynamic settings that the broker does not use (``table_refused.py``, ``dynamic.py``)."""
         return self._layers.not_in_force
 
     def all_names(self) -> builtins.list[builtins.str]:
@@ -160,7 +162,7 @@ class BrokerConfig:
     ) -> BrokerConfig:
         """Returns the settings as they will be with these dynamic settings, of this broker or of the cluster.
 
-        :raises ConfigError: if a value is not valid, or a check refuses the settings.
+        :raises ConfigError: if the settings contradict each other, or a check refuses them.
         """
         own, default = (
             (broker_overrides, self.dynamic_default) if per_broker else (self.dynamic_broker, broker_overrides)
@@ -178,26 +180,21 @@ class BrokerConfig:
     ) -> set[builtins.str]:
         """Replaces the dynamic layers, and returns the names of the settings whose values have changed.
 
-        :raises InvalidRequest: if a value is not valid, or a setting may not change at run time.
+        A setting that may not change at run time, or whose value is not valid, is not used, and an error is logged.
+
+        :raises InvalidRequest: if the settings contradict each other. Nothing changes then.
         """
-        check_dynamic(broker_overrides, per_broker=True)
-        check_dynamic(default_overrides, per_broker=False)
         try:
             layers = self.with_dynamic(broker_overrides, default_overrides)
         except ConfigError as error:
             raise InvalidRequest(builtins.str(error)) from None
         before, self._layers = self._layers, layers
-        self._warn_of_refused(before.not_in_force)
+        if layers.reasons and layers.reasons != before.reasons:
+            logger.error("the broker does not use these stored settings: %s", "; ".join(layers.reasons))
         names = {*before.values, *layers.values}
         changed = {name for name in names if before.values.get(name) != layers.values.get(name)}
         self._call_back(changed)
         return changed
-
-    def _warn_of_refused(self, before: Mapping[builtins.str, builtins.str]) -> None:
-        stored = self._layers.not_in_force
-        if stored and stored != before:
-            refused = refused_changes(self._layers.static, stored)
-            logger.error("the broker does not use these stored settings: %s", refusal_line(refused))
 
     def with_dynamic(
         self,
@@ -206,7 +203,7 @@ class BrokerConfig:
     ) -> _Layers:
         """Returns the layers with these dynamic settings.
 
-        :raises ConfigError: if a value is not valid.
+        :raises ConfigError: if the settings contradict each other.
         """
         return _resolve(self._layers.static, dict(broker_overrides), dict(default_overrides))
 
@@ -271,10 +268,9 @@ def _resolve(
 
     :raises ConfigError: with one line per mistake.
     """
-    dynamic = {**dynamic_default, **dynamic_broker}
-    refused = refused_changes(static, dynamic)
-    not_in_force = {name: text for name, text in dynamic.items() if name in refused}
-    given = {**static, **{name: text for name, text in dynamic.items() if name not in refused}}
+    dynamic, reasons = _used(static, dynamic_broker, dynamic_default)
+    given = {**static, **dynamic}
+    not_in_force = {n: text for n, text in {**dynamic_default, **dynamic_broker}.items() if n not in dynamic}
     values: dict[str, Value] = dict(_DEFAULTS)
     problems: list[str] = []
     for name, text in given.items():
@@ -292,9 +288,24 @@ def _resolve(
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    layers = _Layers(static, dynamic_broker, dynamic_default, values, listeners, not_in_force)
+    layers = _Layers(static, dynamic_broker, dynamic_default, values, listeners, not_in_force, reasons)
     _check_sasl(layers)
     return layers
+
+
+def _used(
+    static: Mapping[str, str], dynamic_broker: Mapping[str, str], dynamic_default: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Returns the dynamic settings that the broker uses, and why it does not use the others."""
+    used: dict[str, str] = {}
+    refused = refused_changes(static, {**dynamic_default, **dynamic_broker})
+    reasons = [refusal_line(refused)] if refused else []
+    for stored, per_broker in ((dynamic_default, False), (dynamic_broker, True)):
+        others = {name: text for name, text in stored.items() if name not in refused}
+        unusable = unusable_settings(others, per_broker=per_broker)
+        reasons += unusable.values()
+        used |= {name: text for name, text in others.items() if name not in unusable}
+    return used, reasons
 
 
 def _check_sasl(layers: _Layers) -> None:

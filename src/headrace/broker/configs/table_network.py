@@ -98,7 +98,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "Over how many windows the rates in metrics are computed."),
     ConfigKey("metrics.sample.window.ms", LONG, 30_000, at_least(1), LOW, READ_ONLY,
         "The length of one such window."),
-    ConfigKey("metric.reporters", LIST, (), items(), LOW, CLUSTER_WIDE,
+    ConfigKey("metric.reporters", LIST, (), items(), LOW, READ_ONLY,
         "Accepted and ignored: metrics are served at headrace.metrics.listener."),
     ConfigKey("telemetry.max.bytes", INT, 1_048_576, at_least(1), LOW, READ_ONLY,
         "The maximum size of the metrics that a client pushes (KIP-714)."),

@@ -16,9 +16,9 @@ _INTRODUCTION = """\
 
 Names, types and defaults are those of Apache Kafka, so a Kafka `server.properties` works unchanged, unless it asks for
 security ([refused](#refused)). A broker reads settings from `--config FILE` and `-o key=value`. `headrace configs`
-shows and changes settings of a running broker. The column *Change* says how: a `read-only` setting needs a restart, a
-`per-broker` setting is set on one broker, a `cluster-wide` setting on one broker or on all. Write a setting of one
-listener as `listener.name.NAME.SETTING`.
+shows and changes settings of a running broker. The column *Change* says how: a `read-only` setting is static, so a
+change needs a restart; a `per-broker` setting changes on one broker; a `cluster-wide` setting changes on one broker or
+on all. A change is in force at once. Write a setting of one listener as `listener.name.NAME.SETTING`.
 """
 
 _TOPIC_NOTE = (
