@@ -8,6 +8,7 @@ from certificates import certificate
 from headrace.broker.cluster.link_security import link_security
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.properties import ConfigError
+from token_harness import answer, endpoint
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 SASL = {
@@ -31,6 +32,32 @@ async def test_credentials_are_those_of_the_listeners_mechanism():
     security = link_security(config(**SASL, **{JAAS: f'{SCRAM} username="broker" password="s";'}))
     assert (security.protocol, security.credentials.mechanism) == ("SASL_PLAINTEXT", "SCRAM-SHA-512")
     assert b"n=broker" in (await security.credentials.begin()).first()
+
+
+async def test_all_connections_share_a_token_and_its_successor():
+    line = "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config"
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    validator = 'unsecuredValidatorAllowableClockSkewMs="0"'
+    with endpoint(answer("a.b.c", expires_in=600), answer("d.e.f", expires_in=0)) as (url, asked):
+        made = config(
+            **SASL
+            | {
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": url,
+                "org.apache.kafka.sasl.oauthbearer.allowed.urls": url,
+                line: f'{module} clientId="broker" clientSecret="s" {validator};',
+            }
+        )
+        security = link_security(made)
+        for _ in range(3):
+            assert b"auth=Bearer a.b.c" in (await security.credentials.begin()).first()
+        assert len(asked) == 1
+        made.apply_dynamic({line: f'{module} clientId="other" clientSecret="s" {validator};'}, {})
+        for count in (2, 3):  # a token that has ended is used for one login
+            assert b"auth=Bearer d.e.f" in (await security.credentials.begin()).first()
+            assert len(asked) == count
+    assert asked[0][1] != asked[1][1]
 
 
 def test_missing_credentials_stop_the_broker():

@@ -124,10 +124,70 @@ def test_brokers_of_a_cluster_need_credentials_for_each_other() -> None:
         load(**cluster)
     with pytest.raises(ConfigError, match="there are no credentials: set username and password"):
         load(**cluster, sasl__mechanism__inter__broker__protocol="SCRAM-SHA-256")
-    with pytest.raises(ConfigError, match="by which brokers cannot log in to each other"):
-        load(
-            zookeeper__connect="127.0.0.1:1",
-            sasl__enabled__mechanisms="OAUTHBEARER",
-            sasl__mechanism__inter__broker__protocol="OAUTHBEARER",
-            sasl__jaas__config=UNSECURED,
-        )
+
+
+TOKENS = "sasl.oauthbearer.token.endpoint.url"
+LOGIN = "listener.name.sasl_plaintext.oauthbearer.sasl.login.callback.handler.class"
+LOGIN_CLASS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+CLUSTER_OAUTH = {
+    "zookeeper.connect": "127.0.0.1:1",
+    "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+    **OAUTH,
+    URL: "https://idp.example/keys",
+}
+BOTH_URLS = "https://idp.example/keys,https://idp.example/token"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {
+            TOKENS: "https://idp.example/token",
+            ALLOWED: BOTH_URLS,
+            LOGIN: LOGIN_CLASS,
+            OAUTH_LINE: f'{OAUTH_MODULE} clientId="a" clientSecret="b";',
+        },
+        {
+            TOKENS: "https://idp.example/token",
+            ALLOWED: BOTH_URLS,
+            OAUTH_LINE: f"{OAUTH_MODULE};",
+            "sasl.oauthbearer.client.credentials.client.id": "a",
+            "sasl.oauthbearer.client.credentials.client.secret": "b",
+        },
+        {TOKENS: "file:///t", ALLOWED: "https://idp.example/keys,file:///t", OAUTH_LINE: f"{OAUTH_MODULE};"},
+        {OAUTH_LINE: f'{OAUTH_MODULE} unsecuredLoginStringClaim_sub="broker";', ALLOWED: BOTH_URLS},
+        {URL: "", OAUTH_LINE: f'{UNSECURED.rstrip(";")} unsecuredLoginStringClaim_sub="broker";'},
+    ],
+    ids=str,
+)
+def test_brokers_can_get_tokens_for_each_other(settings: dict[str, str]) -> None:
+    assert not load(**{**CLUSTER_OAUTH, **settings}).unknown
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "oauthbearer.sasl.jaas.config is missing"),
+        ({OAUTH_LINE: f"{OAUTH_MODULE};"}, "there is no source of tokens"),
+        ({OAUTH_LINE: f'{OAUTH_MODULE} unsecuredLoginLifetimeSeconds="9";'}, "there is no source of tokens"),
+        (
+            {OAUTH_LINE: f'{OAUTH_MODULE} unsecuredLoginStringClaim_sub="broker";', LOGIN: LOGIN_CLASS},
+            "there is no source of tokens",
+        ),
+        (
+            {OAUTH_LINE: f'{OAUTH_MODULE} unsecuredLoginStringClaim_sub="x";', TOKENS: "https://idp.example/token"},
+            "remove one of them",
+        ),
+        ({OAUTH_LINE: f"{OAUTH_MODULE} clientId=a clientSecret=hidden;", TOKENS: "https://other/"}, "is not allowed"),
+        ({OAUTH_LINE: f"{OAUTH_MODULE} clientId=a;", TOKENS: "https://idp.example/token"}, "needs clientId and"),
+        ({OAUTH_LINE: f"{OAUTH_MODULE};", LOGIN: "com.example.Login"}, "must be one of"),
+    ],
+    ids=str,
+)
+def test_brokers_could_not_get_tokens(settings: dict[str, str], expected: str) -> None:
+    """Kafka's brokers use tokens without a signature if nothing else is said. Here that needs to be said."""
+    with pytest.raises(ConfigError) as error:
+        load(**{**CLUSTER_OAUTH, ALLOWED: BOTH_URLS, **settings})
+    (line,) = error.value.problems
+    assert expected in line
+    assert "hidden" not in line

@@ -2,11 +2,7 @@
 
 import base64
 import json
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import time
-from urllib.parse import parse_qs
 
 import pytest
 
@@ -15,7 +11,7 @@ from headrace.client.config import AdminConfig
 from headrace.client.errors import BrokerUnreachable, SaslAuthenticationFailed
 from headrace.client.security.credentials import credentials_of
 from headrace.client.security.oauth_tokens import Token, TokenCredentials
-from token_harness import key_set, signed
+from token_harness import NOW_S, answer, endpoint, key_set, signed
 
 SECRET = "hunter2"
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
@@ -31,41 +27,6 @@ def credentials(**options):
 
 async def token_of(**options):
     return (await credentials(**options).token()).text
-
-
-@contextmanager
-def endpoint(*answers):
-    """A token endpoint that gives these answers: a status, a body, and headers. The last one is given again."""
-    asked = []
-    given = list(answers)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            asked.append((self.path, self.headers["Authorization"], parse_qs(body)))
-            status, content, *headers = given.pop(0) if len(given) > 1 else given[0]
-            self.send_response(status)
-            for name, value in headers:
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/token", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def answer(token="a.b.c", **more):
-    return 200, json.dumps({"access_token": token, **more}).encode()
 
 
 def at(url, **more):
@@ -207,6 +168,41 @@ async def test_a_token_is_kept_for_most_of_its_lifetime():
     for at_s, expected in [(1000, "t0"), (1079, "t0"), (1080, "t1"), (1159, "t1"), (1300, "t2")]:
         now_s[0] = at_s
         assert (await made.token()).text == expected
+
+
+@pytest.mark.parametrize("said_s", [None, 1000.0])
+async def test_the_claim_of_a_token_says_when_it_ends(said_s):
+    now_s, given = [NOW_S], []
+
+    async def fetch():
+        given.append(Token(signed(exp=NOW_S + 100), said_s and NOW_S + said_s))
+        return given[-1]
+
+    made = TokenCredentials(fetch, now_s=lambda: now_s[0])
+    for at_s, expected in [(0, 1), (79, 1), (80, 2), (81, 2)]:
+        now_s[0] = NOW_S + at_s
+        await made.token()
+        assert len(given) == expected
+
+
+async def test_a_token_is_used_until_its_end_if_there_is_no_new_one(caplog):
+    now_s, given = [1000.0], [Token("t0", 1100)]
+
+    async def fetch():
+        if not given:
+            raise BrokerUnreachable("the token endpoint is gone")
+        return given.pop()
+
+    made = TokenCredentials(fetch, now_s=lambda: now_s[0])
+    assert (await made.token()).text == "t0"
+    now_s[0] = 1099
+    assert (await made.token()).text == "t0"
+    assert "the token endpoint is gone" in caplog.text
+    given.append(Token("t1", 1200))
+    assert (await made.token()).text == "t1"
+    now_s[0] = 1200
+    with pytest.raises(BrokerUnreachable):
+        await made.token()
 
 
 async def test_a_token_without_a_signature():

@@ -2,7 +2,7 @@
 
 TLS: the listener's own key store is the client's certificate, and its trust store decides whom to trust, as in Kafka.
 SASL: the broker logs in by ``sasl.mechanism.inter.broker.protocol``, with username and password of the mechanism's JAAS
-line.
+line, or with a token (``configs/link_token_rules.py``). All connections share a token, and its successor.
 
 Settings are read for each new connection, so a change at run time counts for new connections. Stores are read again if
 a setting or the file has changed. If the new store cannot be read, the broker logs that and keeps the last one.
@@ -18,11 +18,15 @@ from headrace.broker.configs.sasl_rules import link_mechanism
 from headrace.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from headrace.client.security.credentials import jaas_credentials
 from headrace.properties import ConfigError
+from headrace.security.sasl.mechanism import OAUTHBEARER
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.configs.listener_config import ListenerConfig
+    from headrace.client.security.connection_security import Credentials
+    from headrace.client.security.options import SecurityOptions
     from headrace.security.sasl.mechanism import ClientMechanism
     from headrace.security.tls import TlsOptions
 
@@ -94,6 +98,8 @@ class _LinkCredentials:
         self._config = config
         self._listener = listener
         self.mechanism = link_mechanism(config.of_listener(listener))
+        self._token_options: SecurityOptions | None = None
+        self._credentials: Credentials
 
     def check(self) -> None:
         """
@@ -104,7 +110,19 @@ class _LinkCredentials:
         line = settings.optional_str("sasl.jaas.config")
         if line is None:
             raise ConfigError(f"{name} is missing, which brokers need to log in to each other")
-        self._credentials = jaas_credentials(line, self.mechanism, name)
+        if self.mechanism == OAUTHBEARER:
+            self._use_tokens(settings)
+        else:
+            self._credentials = jaas_credentials(line, self.mechanism, name)
+
+    def _use_tokens(self, settings: ListenerConfig) -> None:
+        """Keeps the present credentials, and with them their token, unless a setting has changed."""
+        from headrace.broker.configs.link_token_rules import link_token_options  # few brokers have OAUTHBEARER
+        from headrace.client.security.oauth_tokens import token_credentials
+
+        options = link_token_options(settings)
+        if options != self._token_options:
+            self._credentials, self._token_options = token_credentials(options), options
 
     async def begin(self) -> ClientMechanism:
         self.check()

@@ -67,7 +67,7 @@ WITHOUT_MEANING: Mapping[str, str] = {
     "process.roles": "every node is a broker, and any of them may be the controller",
     "producer.id.expiration.check.interval.ms": "the interval is fixed",
     "remote.": "there is no tiered storage",
-    "sasl.login.": "brokers do not log in by OAUTHBEARER",
+    "sasl.login.refresh.": "a broker gets a new token after 80 % of the lifetime of its token",
     "sasl.mechanism.controller.protocol": "there is no KRaft quorum",
     "server.max.startup.time.ms": "the start has no time limit",
     "share.": "there are no share groups",

@@ -25,8 +25,6 @@ _BETWEEN_BROKERS = "sasl.mechanism.inter.broker.protocol"
 _JAAS = "sasl.jaas.config"
 #: The mechanisms that a listener may have.
 SERVED = MECHANISMS
-#: The mechanisms by which brokers log in to each other.
-_OF_BROKERS = tuple(mechanism for mechanism in MECHANISMS if mechanism != OAUTHBEARER)
 
 
 class Settings(Protocol):
@@ -99,24 +97,25 @@ def _listener_problems(listener: str, settings: Settings) -> Iterator[str]:
 def _inter_broker_problems(listener: str, settings: Settings) -> Iterator[str]:
     own = settings(listener)
     mechanism, enabled = link_mechanism(own), enabled_mechanisms(own)
-    if mechanism == OAUTHBEARER:
-        yield (
-            f"{own.name_of(_BETWEEN_BROKERS)} is {mechanism}, by which brokers cannot log in to each other: set it to "
-            f"one of {', '.join(_OF_BROKERS)}"
-        )
-    elif mechanism not in enabled:
+    if mechanism not in enabled:
         yield (
             f"{own.name_of(_BETWEEN_BROKERS)} is {mechanism}, but it has to be one of the mechanisms of listener "
             f"{listener}, which brokers use among themselves: {', '.join(enabled)}"
         )
-    if mechanism not in _OF_BROKERS or mechanism not in enabled:
+    if mechanism not in SERVED or mechanism not in enabled:
         return
+    of_mechanism = settings(listener, mechanism)
     try:
-        entry = jaas_entry(settings(listener, mechanism), mechanism)
+        entry = jaas_entry(of_mechanism, mechanism)
     except ConfigError:
         return  # it is one of the listener's problems already
-    if entry is None or not {"username", "password"} <= entry.options.keys():
+    line = f"listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}"
+    if mechanism == OAUTHBEARER:
+        from headrace.broker.configs.link_token_rules import link_token_problems
+
+        yield from link_token_problems(listener, of_mechanism, entry, line)
+    elif entry is None or not {"username", "password"} <= entry.options.keys():
         yield (
             f"Brokers log in with {mechanism} on listener {listener}, but there are no credentials: set username and "
-            f"password in listener.name.{listener.lower()}.{mechanism.lower()}.{_JAAS}"
+            f"password in {line}"
         )

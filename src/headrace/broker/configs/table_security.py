@@ -23,9 +23,9 @@ KAFKA_AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
 
-_TOKEN_VALIDATORS = (
-    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
-    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+_TOKEN_VALIDATORS, _TOKEN_LOGINS = (
+    tuple(f"org.apache.kafka.common.security.oauthbearer.{package}{name}" for package in ("", "secured."))
+    for name in ("OAuthBearerValidatorCallbackHandler", "OAuthBearerLoginCallbackHandler")
 )
 
 # One setting is two or three lines: what it is, then what it does.
@@ -118,7 +118,8 @@ KEYS: tuple[ConfigKey, ...] = (
         "Where the keys are that sign the tokens of OAUTHBEARER: an https or file URL. "
         "org.apache.kafka.sasl.oauthbearer.allowed.urls must have it, too."),
     ConfigKey("org.apache.kafka.sasl.oauthbearer.allowed.urls", LIST, (), items(), MEDIUM, READ_ONLY,
-        "The URLs from which a broker may read keys for OAUTHBEARER. Kafka has it as a property of the Java process. "
+        "The URLs from which a broker may read keys and tokens for OAUTHBEARER. Kafka has it as a property of the Java "
+        "process. "
         "The environment variable ORG_APACHE_KAFKA_SASL_OAUTHBEARER_ALLOWED_URLS adds to it."),
     ConfigKey("sasl.oauthbearer.expected.audience", LIST, None, items(), LOW, READ_ONLY,
         "A token must be for one of these audiences. Unset: the audience is not checked."),
@@ -135,6 +136,28 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, at_least(0), LOW, READ_ONLY,
         "How long a broker waits after it could not read the keys; twice as long after each further failure."),
     ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, at_least(0), LOW, READ_ONLY,
+        "The longest such wait."),
+    ConfigKey("sasl.login.callback.handler.class", CLASS, None, one_of(*_TOKEN_LOGINS), MEDIUM, READ_ONLY,
+        "For OAUTHBEARER between brokers, the name of Kafka's own login by sasl.oauthbearer.token.endpoint.url. It needs "
+        "that URL. No class is loaded by name."),
+    ConfigKey("sasl.oauthbearer.token.endpoint.url", STRING, None, None, MEDIUM, READ_ONLY,
+        "For OAUTHBEARER between brokers: where a broker gets its tokens by client credentials, or file:/PATH, a file "
+        "with a token. org.apache.kafka.sasl.oauthbearer.allowed.urls must have it, too."),
+    ConfigKey("sasl.oauthbearer.client.credentials.client.id", STRING, None, None, MEDIUM, READ_ONLY,
+        "The id for client credentials, instead of clientId in the JAAS line."),
+    ConfigKey("sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, None, MEDIUM, READ_ONLY,
+        "The secret for client credentials, instead of clientSecret in the JAAS line."),
+    ConfigKey("sasl.oauthbearer.scope", STRING, None, None, MEDIUM, READ_ONLY,
+        "The scope to ask for with client credentials, instead of scope in the JAAS line."),
+    ConfigKey("sasl.oauthbearer.header.urlencode", BOOLEAN, False, None, LOW, READ_ONLY,
+        "Whether client id and secret are encoded for URLs before they are sent, as RFC 6749 says."),
+    ConfigKey("sasl.login.connect.timeout.ms", INT, None, at_least(1), LOW, READ_ONLY,
+        "How long connecting to the token endpoint may take. Unset: 10 seconds."),
+    ConfigKey("sasl.login.read.timeout.ms", INT, None, at_least(1), LOW, READ_ONLY,
+        "How long the token endpoint may take to answer. Unset: 10 seconds."),
+    ConfigKey("sasl.login.retry.backoff.ms", LONG, 100, at_least(0), LOW, READ_ONLY,
+        "How long a broker waits before it asks the token endpoint again after a failure."),
+    ConfigKey("sasl.login.retry.backoff.max.ms", LONG, 10_000, at_least(0), LOW, READ_ONLY,
         "The longest such wait."),
     ConfigKey("sasl.server.max.receive.size", INT, 524_288, None, MEDIUM, READ_ONLY,
         "The maximum size in bytes of a request before login."),

@@ -6,7 +6,9 @@
     sasl.oauthbearer.token.endpoint.url     client credentials (``oauth_endpoint.py``), or a file with a token
     unsecuredLoginStringClaim_sub="alice"   in the JAAS line: a token without a signature, for development only
 
-A client keeps a token until 80 % of its lifetime are over. A token whose end is not known is used for one login.
+A client keeps a token until 80 % of its lifetime are over. If it then gets no other token, it uses the old one until
+the old one expires. The end of a token is what its source says, or its claim ``exp`` if it is a JWT, whichever is
+earlier. A token whose end is not known is used for one login.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from logging import getLogger
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +28,14 @@ from headrace.client.errors import HeadraceError, SaslAuthenticationFailed
 from headrace.properties import ConfigError
 from headrace.security.sasl.jaas import jaas_for
 from headrace.security.sasl.mechanism import OAUTHBEARER
+from headrace.security.sasl.oauthbearer import TokenRefused
+from headrace.security.sasl.token_claims import decode_part, seconds
 
 if TYPE_CHECKING:
     from headrace.client.security.options import SecurityOptions
     from headrace.security.sasl.mechanism import ClientMechanism
+
+logger = getLogger(__name__)
 
 _KEPT_FRACTION = 0.8
 _MAX_TOKEN_CHARACTERS = 32 * 1024
@@ -88,11 +95,37 @@ class TokenCredentials:
         """
         async with self._fetching:
             now_s = self._now_s()
-            if self._kept is None or now_s >= self._kept_until_s:
-                self._kept = token = await self._fetch()
-                expires_at_s = now_s if token.expires_at_s is None else token.expires_at_s
-                self._kept_until_s = now_s + (expires_at_s - now_s) * _KEPT_FRACTION
-            return self._kept
+            kept = self._kept
+            if kept is not None and now_s < self._kept_until_s:
+                return kept
+            try:
+                token = await self._fetch()
+            except HeadraceError as error:
+                if kept is None or kept.expires_at_s is None or self._now_s() >= kept.expires_at_s:
+                    raise
+                logger.warning("the OAuth token is used until it expires, because there is no new one: %s", error)
+                return kept
+            ends_at_s = _end_of(token)
+            token = Token(token.text, ends_at_s)
+            lasts_s = 0.0 if ends_at_s is None else ends_at_s - now_s
+            self._kept, self._kept_until_s = token, now_s + lasts_s * _KEPT_FRACTION
+            return token
+
+
+def _end_of(token: Token) -> float | None:
+    """Returns when a token expires. A broker ends the session by the claim of the token, not by its source's words."""
+    ends = [end_s for end_s in (token.expires_at_s, _claimed_end(token.text)) if end_s is not None]
+    return min(ends, default=None)
+
+
+def _claimed_end(text: str) -> float | None:
+    parts = text.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        return seconds(decode_part(parts[1]), "exp")
+    except TokenRefused:
+        return None  # the broker reads the token, not we
 
 
 def token_credentials(options: SecurityOptions) -> TokenCredentials:
