@@ -46,6 +46,8 @@ from headrace.broker.network.listener import Listener, ListenerContext
 from headrace.broker.network.request_queue import RequestQueue
 from headrace.broker.network.slices import Slices
 from headrace.broker.purgatories import Purgatories
+from headrace.broker.quotas.client_quotas import ClientQuotas
+from headrace.broker.quotas.stored_quotas import StoredQuotas, start_quotas
 from headrace.broker.runtime import BrokerRuntime
 from headrace.broker.services import Services
 from headrace.broker.start_error import StartError
@@ -77,6 +79,7 @@ class Broker:
     runtime: BrokerRuntime
     role: ClusterRole
     logs: LogManager
+    stored_quotas: StoredQuotas
     authorizer: RunningAuthorizer
     delegation_tokens: TokenService
     coordinators: Coordinators
@@ -93,6 +96,7 @@ class Broker:
         self.partitions = Partitions(self.metadata.has_partition)
         self.group_configs = GroupConfigs()
         self.scram_users = ScramUsers()
+        self.client_quotas = ClientQuotas()
         self.fetch_sessions = FetchSessions(
             self.clock,
             slots=lambda: config.int("max.incremental.fetch.session.cache.slots"),
@@ -131,6 +135,8 @@ class Broker:
             self._open_logs(undo)
             await self.role.load(self.logs)
             self._load_tls()  # the stored settings of this broker may name other key stores
+            self.stored_quotas = await start_quotas(self.role.coordination, self.clock, self.client_quotas)
+            undo.push_async_callback(self.stored_quotas.stop)
             self.authorizer = await start_authorizer(self.config, self.role.coordination, self.clock)
             undo.push_async_callback(self.authorizer.stop)
             self.delegation_tokens = await start_tokens(self.config, self.role.coordination, self.runtime)
@@ -173,21 +179,9 @@ class Broker:
         :raises CoordinationError: if ZooKeeper does not answer.
         :raises StartError: if the settings of the connection cannot be used.
         """
-        from headrace.coordination.client.client_security import SETTINGS, ClientSecurity
-        from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
+        from headrace.broker.cluster.zookeeper_session import connect_to_zookeeper
 
-        try:
-            security = ClientSecurity.from_settings({name: self.config[name] for name in SETTINGS})
-        except ConfigError as error:
-            raise StartError(str(error)) from None
-
-        session_timeout_ms = self.config.int("zookeeper.session.timeout.ms")
-        return await ZookeeperCoordination.connect(
-            self.config.str("zookeeper.connect"),
-            session_timeout_ms=session_timeout_ms,
-            connection_timeout_ms=self.config.optional_int("zookeeper.connection.timeout.ms") or session_timeout_ms,
-            security=security,
-        )
+        return await connect_to_zookeeper(self.config)
 
     # -- network
 
@@ -308,6 +302,8 @@ class Broker:
             config=self.config,
             config_store=self.role,
             scram_users=self.scram_users,
+            client_quotas=self.client_quotas,
+            stored_quotas=self.stored_quotas,
             clock=self.clock,
             metrics=self.metrics,
             authorizer=self.authorizer.authorizer,
@@ -379,6 +375,7 @@ class Broker:
         await self.role.hand_over()
         self._stop_serving()
         await self.coordinators.stop()
+        await self.stored_quotas.stop()
         await self.authorizer.stop()
         await self.delegation_tokens.stop()
         await self.role.unregister()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from headrace.broker.metadata_cache import MetadataCache, Node
     from headrace.broker.metrics.counters import Metrics
     from headrace.broker.network.connection import Connection
+    from headrace.broker.quotas.client_quotas import ClientQuotas
+    from headrace.broker.quotas.stored_quotas import StoredQuotas
     from headrace.broker.relocations import Relocations
     from headrace.broker.replicas.followers import Followers
     from headrace.broker.topics import Topics
@@ -74,6 +76,10 @@ class Services:
     config_store: ConfigStore
     #: The users that log in by SCRAM.
     scram_users: ScramUsers
+    #: The limits of clients that are in force on this broker.
+    client_quotas: ClientQuotas
+    #: Changes the limits of clients in the tree.
+    stored_quotas: StoredQuotas
     clock: Clock
     metrics: Metrics
     #: Decides what the client of a connection may do.

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from broker_harness import BROKER, Client
-from cluster_member_harness import ClusterMemberHarness
 
 from headrace import Broker
 from headrace.broker.cluster.unenforced_rules import warn_of_unenforced_rules
@@ -15,7 +14,6 @@ from headrace.broker.configs.refusals import refused_row
 from headrace.broker.configs.registry import BROKER_KEYS, without_meaning
 from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.tree.host import TreeHost
-from headrace.coordination.znodes import EntityConfig
 from headrace.properties import ConfigError
 from headrace.protocol.errors import ErrorCode, InvalidConfig
 from headrace.security.tls.options import SETTING_NAMES
@@ -330,65 +328,21 @@ def tree():
     return TreeHost(ManualClock())
 
 
-async def put(coordination, path, configs=None):
-    data = b"" if configs is None else EntityConfig(configs).to_json()
-    await coordination.create(path, data, make_parents=True)
-
-
-RATE = {"producer_byte_rate": "1024"}
-
-
 @pytest.mark.parametrize(
-    ("path", "configs", "warning"),
+    ("path", "warning"),
     [
-        ("/kafka-acl/Topic/orders", None, "ZooKeeper has ACLs (/kafka-acl/Topic/orders)"),
-        ("/kafka-acl-extended/prefixed/Group/a", None, "ZooKeeper has ACLs (/kafka-acl-extended/prefixed/Group/a)"),
-        ("/config/users/alice", RATE, "client quotas (/config/users/alice)"),
-        ("/config/users/<default>", RATE, "client quotas (/config/users/<default>)"),
-        ("/config/clients/app", {"request_percentage": "20"}, "client quotas (/config/clients/app)"),
-        ("/config/users/alice/clients/app", RATE, "client quotas (/config/users/alice/clients/app)"),
-        ("/config/ips/10.0.0.1", {"connection_creation_rate": "1"}, "client quotas (/config/ips/10.0.0.1)"),
-        ("/kafka-acl/Topic", None, None),
-        ("/config/users/bob", {"SCRAM-SHA-256": "salt=AA==,stored_key=AA==,server_key=AA==,iterations=4096"}, None),
-        ("/config/clients/app", {}, None),
+        ("/kafka-acl/Topic/orders", "ZooKeeper has ACLs (/kafka-acl/Topic/orders)"),
+        ("/kafka-acl-extended/prefixed/Group/a", "ZooKeeper has ACLs (/kafka-acl-extended/prefixed/Group/a)"),
+        ("/kafka-acl/Topic", None),
     ],
 )
-async def test_rules_in_the_tree_that_nobody_enforces(tree, caplog, path, configs, warning):
+async def test_rules_in_the_tree_that_nobody_enforces(tree, caplog, path, warning):
     coordination = LocalCoordination(tree)
-    await put(coordination, path, configs)
-    await warn_of_unenforced_rules(coordination, has_authorizer=False)
+    await coordination.create(path, make_parents=True)
+    await warn_of_unenforced_rules(coordination)
     if warning is None:
         assert caplog.messages == []
     else:
         (line,) = caplog.messages
         assert warning in line
         assert "enforces none" in line
-
-
-async def test_acls_are_no_reason_to_warn_if_there_is_an_authorizer(tree, caplog):
-    coordination = LocalCoordination(tree)
-    await put(coordination, "/kafka-acl/Topic/orders")
-    await warn_of_unenforced_rules(coordination, has_authorizer=True)
-    assert caplog.messages == []
-    await put(coordination, "/config/users/alice", RATE)
-    await warn_of_unenforced_rules(coordination, has_authorizer=True)
-    assert ["client quotas" in line for line in caplog.messages] == [True]
-
-
-async def test_one_warning_however_many_users_there_are(tree, caplog):
-    coordination = LocalCoordination(tree)
-    for number in range(250):
-        await put(coordination, f"/config/users/u{number}", RATE if number > 120 else {})
-    await warn_of_unenforced_rules(coordination, has_authorizer=False)
-    assert len(caplog.messages) == 1
-
-
-async def test_a_quota_that_is_set_while_the_broker_runs(tree, caplog, tmp_path):
-    broker = ClusterMemberHarness(tree, ManualClock(), tmp_path, broker_id=1)
-    await broker.registration.identify()
-    configs = broker.configs
-    await configs.load()
-    await configs.write("users", "bob", {"SCRAM-SHA-256": "salt=AA==,stored_key=AA==,server_key=AA==,iterations=4096"})
-    assert caplog.messages == []
-    await configs.write("users", "alice", RATE)
-    assert ["/config/users/alice)" in line for line in caplog.messages] == [True]

@@ -108,7 +108,8 @@ class ClusterMember(ClusterRole):
                 on_unclean_election_changed=self._unclean_election_changed,
             )
             await self.configs.load()
-            await warn_of_unenforced_rules(self.coordination, has_authorizer=bool(config.str("authorizer.class.name")))
+            if not config.str("authorizer.class.name"):
+                await warn_of_unenforced_rules(self.coordination)
         except (CoordinationError, MalformedZnodeError) as error:
             raise StartError(str(error)) from None
         self.producer_ids = ProducerIds(self.coordination, config.int("broker.id"))

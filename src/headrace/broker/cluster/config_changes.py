@@ -18,7 +18,6 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.authentication.scram_users import change_user
-from headrace.broker.cluster.unenforced_rules import QUOTA_ENTITIES, has_quota, warn_of_quota
 from headrace.broker.configs.stored_passwords import StoredPasswords
 from headrace.broker.tree_follower import TreeFollower
 from headrace.broker.tree_reads import read_each
@@ -194,12 +193,8 @@ class ConfigChanges:
             self._group_configs.put(name, await self.read(kind, name))
         elif kind == "brokers" and name in (DEFAULT_ENTITY, self._own_name):
             await self._apply_broker_settings()
-        elif kind in QUOTA_ENTITIES:
-            configs = await self.read(kind, name)
-            if kind == "users":
-                self._scram_users.put(name, configs)
-            if has_quota(configs):
-                warn_of_quota(config_path(kind, name))
+        elif kind == "users":
+            self._scram_users.put(name, await self.read(kind, name))
 
     async def _broker_settings(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """The settings of this broker, and those of all brokers.

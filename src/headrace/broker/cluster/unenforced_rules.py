@@ -1,54 +1,38 @@
-"""Warns of rules in the znode tree that this broker does not enforce: ACLs, and client quotas that Apache Kafka stored.
+"""Warns of ACLs in the znode tree that this broker does not enforce.
 
 A broker enforces ACLs only if its own setting ``authorizer.class.name`` is set. Without it every client may use the
-broker, but an administrator who sees ACLs in the tree may believe otherwise. Every Kafka broker enforces quotas, and no
-Headrace broker does. A broker that finds such ACLs or quotas in the tree at its start logs one warning for each kind. A
-quota that is set later gets its own warning (``config_changes.py``).
+broker, but an administrator who sees ACLs in the tree may believe otherwise. A broker that finds such ACLs in the tree
+at its start logs one warning.
 
 ===============================================  ===================================================================
 /kafka-acl/TYPE/NAME                             ACLs of one resource
 /kafka-acl-extended/PATTERN/TYPE/NAME            ACLs of all resources whose names fit a pattern
-/config/users/U, /config/clients/C,              quotas, among other settings such as SCRAM credentials
-/config/ips/I, /config/users/U/clients/C
 ===============================================  ===================================================================
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from logging import getLogger
 
 from headrace.coordination.interface import Coordination, CoordinationError, NoNodeError
-from headrace.coordination.znodes import EntityConfig, MalformedZnodeError
 
 logger = getLogger(__name__)
 
-#: The types of entities that may have quotas.
-QUOTA_ENTITIES = ("users", "clients", "ips")
-_QUOTAS = (
-    "producer_byte_rate",
-    "consumer_byte_rate",
-    "request_percentage",
-    "controller_mutation_rate",
-    "connection_creation_rate",
-)
 #: The roots of the rules, and how many levels below them the rules are.
 _ACLS = (("/kafka-acl", 2), ("/kafka-acl-extended", 3))
-_CONFIGS = (*((f"/config/{kind}", 1) for kind in QUOTA_ENTITIES), ("/config/users", 3))
-#: How many reads run at the same time: there may be thousands of users.
+#: How many reads run at the same time: there may be thousands of topics.
 _AT_ONCE = 100
 
 
-async def warn_of_unenforced_rules(coordination: Coordination, *, has_authorizer: bool) -> None:
-    """Logs a warning for ACLs and one for quotas, if the tree has any that this broker does not enforce."""
+async def warn_of_unenforced_rules(coordination: Coordination) -> None:
+    """Logs a warning if the tree has ACLs. A broker without an authorizer calls it."""
     try:
-        acls = None if has_authorizer else await _first_acl(coordination)
-        quota = await _first_quota(coordination)
+        acls = await _first_acl(coordination)
     except CoordinationError as error:
         logger.warning(
-            "ACLs and quotas in ZooKeeper cannot be read, and this broker enforces no quotas%s (%r)",
-            "" if has_authorizer else ", and no ACLs: every client of this broker may do everything",
+            "ACLs in ZooKeeper cannot be read, and this broker enforces none: every client of this broker may do "
+            "everything (%r)",
             error,
         )
         return
@@ -58,16 +42,6 @@ async def warn_of_unenforced_rules(coordination: Coordination, *, has_authorizer
             "Set authorizer.class.name, or let only trusted networks reach this broker",
             acls,
         )
-    if quota is not None:
-        warn_of_quota(quota)
-
-
-def warn_of_quota(path: str) -> None:
-    logger.warning("ZooKeeper has client quotas (%s), and Headrace enforces none: no client is slowed down", path)
-
-
-def has_quota(configs: Mapping[str, str]) -> bool:
-    return any(name in configs for name in _QUOTAS)
 
 
 async def _first_acl(coordination: Coordination) -> str | None:
@@ -75,18 +49,6 @@ async def _first_acl(coordination: Coordination) -> str | None:
         found = await _below(coordination, root, levels)
         if found:
             return found[0]
-    return None
-
-
-async def _first_quota(coordination: Coordination) -> str | None:
-    for root, levels in _CONFIGS:
-        paths = await _below(coordination, root, levels)
-        for start in range(0, len(paths), _AT_ONCE):
-            some = paths[start : start + _AT_ONCE]
-            configs = await asyncio.gather(*(_configs(coordination, path) for path in some))
-            for path, found in zip(some, configs, strict=True):
-                if has_quota(found):
-                    return path
     return None
 
 
@@ -108,11 +70,3 @@ async def _children(coordination: Coordination, path: str) -> list[str]:
         return list(await coordination.children(path))
     except NoNodeError:
         return []
-
-
-async def _configs(coordination: Coordination, path: str) -> Mapping[str, str]:
-    try:
-        data, _ = await coordination.get(path)
-        return EntityConfig.from_json(data).config
-    except (NoNodeError, MalformedZnodeError):
-        return {}

@@ -1,13 +1,42 @@
-"""The state of the session with ZooKeeper, and how often it has changed, for metrics and for a controlled shutdown."""
+"""Opens the session with ZooKeeper, and holds its state, for metrics and for a controlled shutdown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from logging import getLogger
+from typing import TYPE_CHECKING
 
+from headrace.broker.start_error import StartError
 from headrace.coordination.interface import Coordination, SessionState
+from headrace.properties import ConfigError
+
+if TYPE_CHECKING:
+    from headrace.broker.configs.broker_config import BrokerConfig
 
 logger = getLogger(__name__)
+
+
+async def connect_to_zookeeper(config: BrokerConfig) -> Coordination:
+    """Opens a session with the ZooKeeper that the settings name.
+
+    :raises CoordinationError: if ZooKeeper does not answer.
+    :raises StartError: if the settings of the connection cannot be used.
+    """
+    from headrace.coordination.client.client_security import SETTINGS, ClientSecurity
+    from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
+
+    try:
+        security = ClientSecurity.from_settings({name: config[name] for name in SETTINGS})
+    except ConfigError as error:
+        raise StartError(str(error)) from None
+
+    session_timeout_ms = config.int("zookeeper.session.timeout.ms")
+    return await ZookeeperCoordination.connect(
+        config.str("zookeeper.connect"),
+        session_timeout_ms=session_timeout_ms,
+        connection_timeout_ms=config.optional_int("zookeeper.connection.timeout.ms") or session_timeout_ms,
+        security=security,
+    )
 
 
 @dataclass(slots=True)

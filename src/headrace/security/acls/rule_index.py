@@ -30,7 +30,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 from headrace.security.acls.bindings import AclBinding, AclEntry, AclPattern
@@ -43,6 +42,7 @@ from headrace.security.acls.kinds import (
     Permission,
     ResourceType,
 )
+from headrace.security.ip_addresses import address_of
 
 #: For each operation, the operations of the rules that deny it, and of the rules that allow it.
 _DENIED_BY = {operation: (operation, AclOperation.ALL) for operation in AclOperation}
@@ -260,17 +260,6 @@ class RuleIndex:
                 if not any(is_denied(kind.prefixed[prefix]) for prefix in kind.fitting_prefixes(name)):
                     return True
         return False
-
-
-def address_of(host: str) -> str:
-    """Returns one text for all texts of an IP address. Any other text stays as it is, and matches only itself."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(address)
 
 
 def _common_start(name: str, other: str) -> str:
