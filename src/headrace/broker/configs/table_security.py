@@ -138,8 +138,8 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, at_least(0), LOW, READ_ONLY,
         "The longest such wait."),
     ConfigKey("sasl.login.callback.handler.class", CLASS, None, one_of(*_TOKEN_LOGINS), MEDIUM, READ_ONLY,
-        "For OAUTHBEARER between brokers, the name of Kafka's own login by sasl.oauthbearer.token.endpoint.url. It needs "
-        "that URL. No class is loaded by name."),
+        "For OAUTHBEARER between brokers, the name of Kafka's own login by sasl.oauthbearer.token.endpoint.url. It "
+        "needs that URL. No class is loaded by name."),
     ConfigKey("sasl.oauthbearer.token.endpoint.url", STRING, None, None, MEDIUM, READ_ONLY,
         "For OAUTHBEARER between brokers: where a broker gets its tokens by client credentials, or file:/PATH, a file "
         "with a token. org.apache.kafka.sasl.oauthbearer.allowed.urls must have it, too."),
