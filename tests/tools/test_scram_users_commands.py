@@ -122,10 +122,54 @@ def test_the_folder_of_a_properties_file(storage, tmp_path: Path) -> None:
     file.write_text(f"log.dirs={tmp_path}/a,{tmp_path}/b\n")
     assert storage("format", "-c", file, "-S", "SCRAM-SHA-256=[name=a,password=b]")[0] == 0
     assert (tmp_path / "a" / ".coordination").is_dir()
-    file.write_text("zookeeper.connect=127.0.0.1:1\n")
+    file.write_text("zookeeper.ssl.client.enable=maybe\nzookeeper.connect=127.0.0.1:1\n")
     code, _, error = storage("format", "-c", file)
     assert code == 2
-    assert "configs --zookeeper" in error
+    assert "zookeeper.ssl.client.enable: must be true or false" in error
+
+
+def test_the_folder_of_a_cluster(storage, tmp_path: Path) -> None:
+    """``start --brokers N`` serves the tree in DATA/zookeeper."""
+    users = tmp_path / "users"
+    users.write_text("SCRAM-SHA-256=[name=admin,password=secret]\n\nSCRAM-SHA-512=[name=bob,password=secret]\n")
+    arguments = ("format", "--brokers", 3, "--data", tmp_path / "data", "--add-scram-file", users)
+    code, out, error = storage(*arguments, "-t", "AAAAAAAAAAAAAAAAAAAAAA")
+    assert (code, out, error) == (0, f"Formatted {tmp_path / 'data'} with admin, bob.\n", "")
+    assert storage(*arguments)[0] == 0
+    code, _, error = storage(*arguments, "-t", "BAAAAAAAAAAAAAAAAAAAAA")
+    assert code == 1
+    assert "The cluster has the id AAAAAAAAAAAAAAAAAAAAAA" in error
+    with BrokerProcess(tmp_path / "data" / "zookeeper", command="zookeeper") as server:
+        client = KazooClient(server.address)
+        client.start()
+        assert sorted(client.get_children("/config/users")) == ["admin", "bob"]
+        client.stop()
+        client.close()
+        code, _, error = storage(*arguments)
+        assert code == 1
+        assert "its cluster is running" in error
+    (tmp_path / "data" / "meta.properties").write_text("")
+    code, _, error = storage(*arguments)
+    assert code == 1
+    assert "is the folder of a single broker" in error
+    assert storage("format", "--add-scram-file", tmp_path / "none")[0] == 2
+
+
+def test_the_zookeeper_of_a_properties_file(storage, tool, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    admin = ("-S", "SCRAM-SHA-512=[name=admin,password=secret]")
+    with BrokerProcess(tmp_path / "tree", command="zookeeper") as server:
+        file.write_text(
+            f"zookeeper.connect={server.address}/logs\nheadrace.zookeeper.login=kafka:secret\nzookeeper.set.acl=true\n"
+        )
+        code, out, error = storage("format", "-c", file, *admin, "-t", "AAAAAAAAAAAAAAAAAAAAAA")
+        assert (code, out, error) == (0, f"Formatted {server.address}/logs with admin.\n", "")
+        shown = ("configs", "--zookeeper", f"{server.address}/logs", "--describe", "--user", "admin")
+        assert tool(*shown, "--zk-tls-config-file", str(file)).code == 0
+        refused = tool(*shown)
+        assert (refused.code, "access control list" in refused.err) == (1, True)
+        assert storage("format", "--zookeeper", f"{server.address}/other", *admin)[0] == 0
+        assert tool("configs", "--zookeeper", f"{server.address}/other", "--describe", "--user", "admin").code == 0
 
 
 # -- without a broker

@@ -6,7 +6,6 @@ started for the first time. Brokers that run already learn of the change within 
 
 from __future__ import annotations
 
-import asyncio
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -100,28 +99,10 @@ def _text(infos: Sequence[ScramCredentialInfo]) -> str:
 
 
 def _run_in_tree(options: Namespace, work: Callable[[Coordination], Awaitable[T]]) -> T:
-    from headrace.coordination.client.zookeeper_client import ZookeeperCoordination
-    from headrace.coordination.interface import CoordinationError
     from headrace.tools.shared.zookeeper_options import client_security
+    from headrace.tools.shared.zookeeper_work import run_in_zookeeper
 
-    security = client_security(options)
-
-    async def run() -> T:
-        tree = await ZookeeperCoordination.connect(
-            options.zookeeper,
-            session_timeout_ms=options.timeout,
-            connection_timeout_ms=options.timeout,
-            security=security,
-        )
-        try:
-            return await work(tree)
-        finally:
-            await tree.close()
-
-    try:
-        return asyncio.run(run())
-    except CoordinationError as error:
-        raise CommandError(f"ZooKeeper at {options.zookeeper}: {error}") from None
+    return run_in_zookeeper(options.zookeeper, options.timeout, client_security(options), work)
 
 
 async def _alter_tree(

@@ -49,7 +49,8 @@ from headrace.tools.shared.served_tree import TreeNotServed, served_tree
 logger = getLogger("headrace")
 
 _COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()", "start")
-_TREE_FOLDER = "zookeeper"
+#: Where the tree is, in the data folder.
+TREE_FOLDER = "zookeeper"
 _LOGIN_FILE = "brokers.login"
 _CANNOT_START = 2
 _FIRST_ID = 1
@@ -107,7 +108,7 @@ class _LocalCluster:
             return
         login = f"super:{secrets.token_hex(32)}"
         logins = Logins(super_digest=digest_of(login), requires_super=True)
-        folder = self._data / _TREE_FOLDER
+        folder = self._data / TREE_FOLDER
         async with served_tree(folder, ("127.0.0.1", 0), keep_sessions=False, logins=logins) as tree:
             self._login_file = folder / _LOGIN_FILE
             write_private(self._login_file, login.encode())
