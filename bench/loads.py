@@ -75,13 +75,13 @@ def produce(server: Measured, topic: str, count: int) -> Rate:
             **getattr(server, "client_settings", {}),
         }
     )
-    payload = b"x" * RECORD_BYTES
+    batch = [{"value": b"x" * RECORD_BYTES} for _ in range(HANDED_OVER)]
     producer.list_topics(topic, timeout=30)
     cpu, started = server.cpu_seconds, time.perf_counter()
     for first in range(0, count, HANDED_OVER):
         while len(producer) > _MOST_QUEUED:
             producer.poll(0.001)
-        messages = [{"value": payload} for _ in range(min(HANDED_OVER, count - first))]
+        messages = batch[: count - first]
         queued = producer.produce_batch(topic, messages, partition=first // HANDED_OVER % PARTITIONS)
         assert queued == len(messages), f"{queued} of {len(messages)} records were taken"
     left = producer.flush(120)

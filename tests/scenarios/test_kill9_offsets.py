@@ -26,13 +26,19 @@ class Consumer:
         while self.client.ask(Api.FIND_COORDINATOR, 3, key="g", key_type=0).error_code:
             pass
 
-    def run(self):
-        """Commits until the broker is gone."""
+    def run(self, on_first):
+        """Commits until the broker is gone.
+
+        :param on_first: called when the first commit is acknowledged.
+        """
+        before = self.acknowledged
         try:
             while True:
                 self.sent += 1
                 codes = self._commit(self.sent)
                 if codes == {0}:
+                    if self.acknowledged == before:
+                        on_first()
                     self.acknowledged = self.sent
         except GONE:
             self.client.close()
@@ -71,7 +77,6 @@ def test_acknowledged_commits_survive(tmp_path):
                 (offset,) = consumer.committed()
                 assert before <= offset <= consumer.sent
             killer = Timer(random.uniform(0.05, 0.3), broker.kill)
-            killer.start()
-            consumer.run()
+            consumer.run(on_first=killer.start)
             killer.join()
-            assert consumer.acknowledged > before, "the broker was killed before it did anything"
+            assert consumer.acknowledged > before

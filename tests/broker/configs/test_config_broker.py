@@ -325,3 +325,14 @@ def test_describe_the_cluster_default(config: BrokerConfig) -> None:
     (entry,) = describe_broker(config, DescribeOptions(include_synonyms=True), cluster_default=True)
     assert (entry["value"], entry["config_source"]) == ("5", 3)
     assert entry["synonyms"] == [{"name": "num.io.threads", "value": "5", "source": 3}]
+
+
+def test_a_listener_sees_a_setting_of_its_own_from_the_change_on() -> None:
+    config = BrokerConfig.load({})
+    listener = config.of_listener("PLAINTEXT")
+    own = "listener.name.plaintext.max.connections"
+    assert listener.name_of("max.connections") == "max.connections"
+    config.apply_dynamic({own: "5"}, {})
+    assert (listener.name_of("max.connections"), listener.int("max.connections")) == (own, 5)
+    config.apply_dynamic({}, {})
+    assert listener.name_of("max.connections") == "max.connections"

@@ -147,9 +147,11 @@ def test_buffers_may_be_set(opened):
         client = opened(broker)
         assert is_answered(client)
         (connection,) = broker.core.connections
-        assert (
-            connection._channel._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 40_000
-        )  # the kernel doubles it
+        accepted = connection._channel._socket
+        # The kernel doubles the sizes.
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 40_000
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 40_000
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_several_listeners_serve_the_same_broker(opened):

@@ -50,6 +50,7 @@ class BrokerConfig:
 
     def __init__(self, layers: _Layers, unknown: Mapping[str, str], ignored: Mapping[str, str]) -> None:
         self._layers = layers
+        self._listener_configs: dict[tuple[builtins.str, builtins.str | None], ListenerConfig] = {}
         self._watchers: dict[builtins.str, builtins.list[Callable[[Value], None]]] = {}
         self._any_watchers: builtins.list[Callable[[frozenset[builtins.str]], None]] = []
         self._checks: builtins.list[Callable[[BrokerConfig], object]] = []
@@ -112,7 +113,10 @@ class BrokerConfig:
 
     def of_listener(self, listener: builtins.str, mechanism: builtins.str | None = None) -> ListenerConfig:
         """The settings of one listener (and of one SASL mechanism on it), which may have values of their own."""
-        return ListenerConfig(self, listener, mechanism)
+        found = self._listener_configs.get((listener, mechanism))
+        if found is None:
+            found = self._listener_configs[listener, mechanism] = ListenerConfig(self, listener, mechanism)
+        return found
 
     @property
     def broker_id(self) -> builtins.int | None:
@@ -189,6 +193,8 @@ class BrokerConfig:
         except ConfigError as error:
             raise InvalidRequest(builtins.str(error)) from None
         before, self._layers = self._layers, layers
+        for listener_config in self._listener_configs.values():
+            listener_config.settings_changed()
         if layers.reasons and layers.reasons != before.reasons:
             logger.error("the broker does not use these stored settings: %s", "; ".join(layers.reasons))
         names = {*before.values, *layers.values}

@@ -25,10 +25,19 @@ class ListenerConfig:
         self._config = config
         prefix = f"{LISTENER_PREFIX}{listener.lower()}."
         self._prefixes = (prefix,) if mechanism is None else (f"{prefix}{mechanism.lower()}.", prefix)
+        #: What :meth:`name_of` has found since the last change of a setting. Each new connection asks for several.
+        self._names: dict[builtins.str, builtins.str] = {}
 
     def name_of(self, name: builtins.str) -> builtins.str:
         """Returns the strongest name under which a setting is set; the name itself if it is set nowhere."""
-        return next((own for prefix in self._prefixes if (own := prefix + name) in self._config), name)
+        found = self._names.get(name)
+        if found is None:
+            found = next((own for prefix in self._prefixes if (own := prefix + name) in self._config), name)
+            self._names[name] = found
+        return found
+
+    def settings_changed(self) -> None:
+        self._names.clear()
 
     def __getitem__(self, name: builtins.str) -> Value:
         return self._config[self.name_of(name)]

@@ -114,6 +114,7 @@ class Listener:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._set_options(sock)
             sock.bind(address)
             sock.setblocking(False)
         except OSError:
@@ -122,6 +123,17 @@ class Listener:
         self._socket = sock
         host, port = sock.getsockname()[:2]
         return host, port
+
+    def _set_options(self, sock: socket.socket) -> None:
+        """Sets the options of the listening socket. The sockets of connections inherit them."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option, key in (
+            (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+            (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+        ):
+            size_bytes = self._config.int(key)
+            if size_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
 
     def accept_connections(self) -> None:
         assert self._socket is not None, "bind first"
@@ -173,14 +185,6 @@ class Listener:
             sock.close()
             return
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for option, key in (
-            (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
-            (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
-        ):
-            size_bytes = self._config.int(key)
-            if size_bytes > 0:
-                sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
         self._serve(sock, f"{ip}:{port}")
 
     def make_channel(self, sock: socket.socket) -> Channel:

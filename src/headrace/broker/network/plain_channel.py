@@ -118,5 +118,6 @@ class PlainChannel:
 
     def close(self) -> None:
         self.loop.remove_reader(self._socket)
-        self.loop.remove_writer(self._socket)
+        if self._writes:
+            self.loop.remove_writer(self._socket)
         self._socket.close()

@@ -34,6 +34,7 @@ MAX_ITERATIONS = 16384
 MAX_CLIENT_ITERATIONS = 100_000
 #: The hash of each mechanism, by its name in hashlib.
 HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
+DIGEST_BYTES = {SCRAM_SHA_256: 32, SCRAM_SHA_512: 64}
 #: The number of each mechanism in requests.
 MECHANISM_IDS = {SCRAM_SHA_256: 1, SCRAM_SHA_512: 2}
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from headrace.security.sasl.mechanism import AuthenticationFailed, ServerState
 from headrace.security.sasl.scram import (
+    DIGEST_BYTES,
     HASHES,
     MIN_ITERATIONS,
     ScramCredential,
@@ -32,6 +33,7 @@ from headrace.security.sasl.scram_messages import (
 )
 
 _BASE36 = b"0123456789abcdefghijklmnopqrstuvwxyz"
+_TO_BASE36 = bytes(_BASE36[byte % 36] for byte in range(256))
 _OTHER_USER = "Authentication failed: Client requested an authorization id that is different from username"
 
 
@@ -138,20 +140,16 @@ class Decoys:
         self._shapes_of = shapes_of
 
     def __call__(self, mechanism: str, name: str, *, is_token: bool = False) -> ScramCredential:
-        shapes = [] if is_token else self._shapes_of(mechanism)  # all tokens look alike
-        shapes = shapes or [_DEFAULT_SHAPE]
-        seed = f"{mechanism},{'token' if is_token else 'user'},{name}".encode()
-        choice = int.from_bytes(self._bytes(b"shape", seed, 8), "big") % len(shapes)
-        shape = shapes[choice]
-        salt = self._bytes(b"salt", seed, shape.salt_length)
+        shapes = () if is_token else self._shapes_of(mechanism)  # all tokens look alike
+        of_name = f"{mechanism},{'token' if is_token else 'user'},{name}".encode()
+        seed = hashlib.blake2b(of_name, key=self._secret).digest()
+        shape = shapes[int.from_bytes(seed[:8], "big") % len(shapes)] if shapes else _DEFAULT_SHAPE
+        salt = hashlib.shake_256(seed[8:]).digest(shape.salt_length)
         if shape.is_base36:
-            salt = bytes(_BASE36[byte % 36] for byte in salt)
-        size = hashlib.new(HASHES[mechanism]).digest_size
-        return ScramCredential(salt, secrets.token_bytes(size), secrets.token_bytes(size), shape.iterations)
-
-    def _bytes(self, purpose: bytes, seed: bytes, length: int) -> bytes:
-        key = hmac.digest(self._secret, purpose + b"\0" + seed, "sha256")
-        return hashlib.shake_256(key).digest(length)
+            salt = salt.translate(_TO_BASE36)
+        size = DIGEST_BYTES[mechanism]
+        keys = secrets.token_bytes(2 * size)
+        return ScramCredential(salt, keys[:size], keys[size:], shape.iterations)
 
 
 class CredentialShape(NamedTuple):
