@@ -114,11 +114,9 @@ class StoredQuotas:
         await self._follower.load()
 
     def start(self) -> None:
-        self._coordination.add_session_listener(self._follower.session_changed)
         self._follower.start()
 
     async def stop(self) -> None:
-        self._coordination.remove_session_listener(self._follower.session_changed)
         if self._resolve_again is not None:
             self._resolve_again.cancel()
         await self._follower.stop()
