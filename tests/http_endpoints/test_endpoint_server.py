@@ -89,6 +89,25 @@ def test_a_scraper_needs_the_credentials(serve, caplog):
     assert not any(secret in caplog.text for secret in (TOKEN, "wrong-token", "YW5uYT", "secret-word"))
 
 
+def test_a_flood_of_wrong_credentials_is_one_line(serve, caplog):
+    caplog.set_level(logging.INFO)
+    served = serve(Protection(access=Access(bearer_token=TOKEN)))
+    for _ in range(20):
+        assert served.get(Authorization="Bearer wrong")[0] == 401
+    assert caplog.messages == ["rejected scrape of 127.0.0.1: wrong or missing credentials"]
+
+
+def test_the_line_of_a_request_cannot_break_the_log(serve, caplog):
+    caplog.set_level(logging.DEBUG)
+    served = serve()
+    with served.connect() as client:
+        client.sendall(b"GET /metrics\x1b[2J\x0bforged HTTP/1.1\r\nHost: x\r\n\r\n")
+        while client.recv(1000):
+            pass
+    assert "metrics" in caplog.text
+    assert all(line.isprintable() for line in caplog.messages)
+
+
 def test_tls(serve, certificate, caplog):
     caplog.set_level(logging.INFO)
     served = serve(Protection(certificate.chain, certificate.key, access=Access(TOKEN)))

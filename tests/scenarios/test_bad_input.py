@@ -5,6 +5,8 @@ client must still be served. At the end the broker's memory is checked.
 """
 
 import gzip
+import socket
+from contextlib import suppress
 from random import Random
 from struct import pack, pack_into
 
@@ -150,12 +152,23 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_connection_is_closed_with_one_line(served, name):
-    with served.connect() as client:
-        client.send_bytes(REFUSED[name])
-        assert client.is_closed_by_peer()
-    (line,) = served.new_lines()
-    assert "closing the connection of 127.0.0.1:" in line
+    host, port = served.process.address.rsplit(":", 1)
+    own = f"127.0.1.{list(REFUSED).index(name) + 1}"  # the log repeats no line about the same host
+    with socket.create_connection((host, int(port)), timeout=10, source_address=(own, 0)) as client:
+        client.sendall(REFUSED[name])
+        with suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+    (line,) = (line for line in served.new_lines() if own in line)
+    assert f"closing the connection of {own}:" in line
     assert len(line) < 400
+
+
+def test_a_repeated_line_is_not_written(served):
+    for _ in range(100):
+        with served.connect() as client:
+            client.send_bytes(REFUSED["noise"])
+            assert client.is_closed_by_peer()
+    assert len(served.new_lines()) <= 3  # the line, and counts of earlier tests
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 10, 20])

@@ -193,7 +193,7 @@ class Broker:
         )
         self.queue.hold()
         self.authentication = make_authentication(self.config, runtime, self.scram_users, self.metrics.logins)
-        self.connections = Connections(self.config, runtime.timer)
+        self.connections = Connections(self.config, runtime.timer, self.clock)
         context = ListenerContext(
             loop=runtime.loop,
             config=self.config,

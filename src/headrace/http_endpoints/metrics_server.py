@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from headrace.http_endpoints.protection import Protection
+from headrace.peer_log import PeerLog, one_line
+from headrace.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -65,6 +67,7 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
         protection.check_address(str(address[0]), hints)
         self.protection = protection
         self.head_seconds = HEAD_SECONDS
+        self.peer_log = PeerLog(logger, SystemClock().monotonic_ms)
         self._tls: SSLContext | None = protection.tls_context()
         self._receiving: dict[int, socket.socket] = {}
         self._answering = 0
@@ -106,7 +109,8 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
     def verify_request(self, request: Any, client_address: Any) -> bool:
         with self._lock:
             if len(self._receiving) + self._answering >= MAX_CONNECTIONS and not self._end_oldest():
-                logger.warning("refused a connection of %s: %d scrapes are running", client_address[0], MAX_CONNECTIONS)
+                reason = f"{MAX_CONNECTIONS} scrapes are running"
+                self.peer_log.write("refused a connection", str(client_address[0]), reason)
                 return False
             self._receiving[id(request)] = request
         return True
@@ -164,8 +168,10 @@ class MetricsServer(socketserver.ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: object, client_address: Any) -> None:  # noqa: ARG002  as in the base class
         error = sys.exc_info()[1]
-        is_clients = isinstance(error, OSError | HeadTooLarge)
-        logger.info("a scrape of %s failed: %s", client_address[0], error, exc_info=not is_clients)
+        if isinstance(error, OSError | HeadTooLarge):
+            self.peer_log.write("failed scrape", str(client_address[0]), error)
+        else:
+            logger.error("a scrape of %s failed", client_address[0], exc_info=error)
 
 
 class _Handler(WSGIRequestHandler):
@@ -186,7 +192,7 @@ class _Handler(WSGIRequestHandler):
         access = self.server.protection.access
         if access.allows(self.headers.get("Authorization")):
             return True
-        logger.info("rejected a scrape of %s: wrong or missing credentials", self.client_address[0])
+        self.server.peer_log.write("rejected scrape", self.address_string(), "wrong or missing credentials")
         self._answer_unauthorized(access.challenges())
         return False
 
@@ -209,7 +215,7 @@ class _Handler(WSGIRequestHandler):
         return str(self.client_address[0])
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name in the base class
-        logger.debug(format, *args)
+        logger.debug("%s", one_line(format % args))
 
 
 def _read_head(connection: socket.socket, deadline: float) -> bytes | None:

@@ -13,9 +13,11 @@ from headrace import Broker
 from headrace.broker.metrics.counters import RequestMetrics
 from headrace.broker.network.connection import Connection
 from headrace.broker.network.plain_channel import PlainChannel
+from headrace.peer_log import PeerLog
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record
+from headrace.testing import ManualClock
 from headrace.testing.raw_client import RawClient, decode_response, encode_request
 
 
@@ -62,6 +64,7 @@ class Wire:
             metrics=self.metrics,
             max_request_bytes=max_request_bytes,
             on_close=self.closed.append,
+            peer_log=PeerLog(logging.getLogger("headrace.broker.network"), ManualClock().monotonic_ms),
         )
         self.connection.start()
 

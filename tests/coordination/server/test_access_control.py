@@ -30,6 +30,7 @@ from headrace.coordination.server.jute import Malformed
 from headrace.coordination.server.logins import MAX_CREDENTIAL_BYTES, Logins
 from headrace.coordination.server.service import MAX_WITHOUT_LOGIN
 from headrace.coordination.tree.caller import MAX_IDENTITIES, digest_of
+from headrace.peer_log import PERIOD_MS
 
 ADD_WATCH, SET_WATCHES, GET_ALL_CHILDREN_NUMBER, MULTI_READ, WHO_AM_I = 106, 101, 104, 22, 107
 RECURSIVE = 1
@@ -282,6 +283,19 @@ def test_a_failed_login_closes_the_connection(harness, scheme, credential):
     with pytest.raises(refused.AuthFailedError):
         client.ask(Raw(100, struct.pack(">i", 0) + write_string(scheme) + data))
     assert client.is_closed
+
+
+def test_a_flood_of_failed_logins_is_one_line(harness, caplog):
+    for _ in range(100):
+        client = harness.client()
+        with pytest.raises(refused.AuthFailedError):
+            client.log_in("ker\nberos", "x")
+    (line,) = caplog.messages
+    assert line.startswith(r"failed login of 127.0.0.1:5000: the scheme ker\nberos is unknown")
+    harness.clock.advance(PERIOD_MS)
+    with pytest.raises(refused.AuthFailedError):
+        harness.client().log_in("other", "x")
+    assert caplog.messages[1].endswith("99 more times in 10 s")
 
 
 def test_a_client_has_a_bounded_number_of_identities(harness):

@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from logging import getLogger
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from headrace.broker.services import RunBlocking
     from headrace.runtime.clock import Clock
     from headrace.security.sasl.mechanism import ServerMechanism
-
-logger = getLogger(__name__)
 
 _API_KEY = Struct(">h")
 #: How many tagged fields the header of a request before the login may have.
@@ -161,21 +158,20 @@ class Login:
 
     # -- what the handlers ask
 
-    def handshake(self, mechanism: str, version: int, principal: Principal) -> ErrorCode:
-        """The client has chosen a mechanism. Returns the error code of the answer.
-
-        :param principal: the user of the connection, if the user has logged in before.
-        """
+    def handshake(self, connection: Connection, mechanism: str, version: int) -> ErrorCode:
+        """The client has chosen a mechanism. Returns the error code of the answer."""
         if self._state is State.TOKENS:
             self._fail()
+            connection.log("failed authentication", "a second SaslHandshake in place of a token")
             return ErrorCode.illegal_sasl_state
         if self._state is State.LOGGED_IN:
             if not self._may_log_in_again():
                 return ErrorCode.illegal_sasl_state
             assert self._mechanism is not None
-            self._previous = (self._mechanism.name, principal)
+            self._previous = (self._mechanism.name, connection.principal)
         if mechanism not in self.mechanisms:
             self._fail()
+            connection.log("failed authentication", f"the mechanism {mechanism} is not enabled")
             return ErrorCode.unsupported_sasl_mechanism
         if self._previous is not None and self._previous[0] != mechanism:
             self._wrong_mechanism = (
@@ -212,7 +208,7 @@ class Login:
                 self._complete(connection, mechanism)
         except AuthenticationFailed as error:
             self._fail()
-            logger.info("failed authentication of %s by %s: %s", connection.peer, mechanism.name, error)
+            connection.log(f"failed authentication by {mechanism.name}", error)
             raise AuthenticationFailed(str(error), for_peer=error.for_peer or self._general(mechanism)) from None
         return answer
 

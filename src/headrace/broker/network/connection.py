@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from logging import getLogger
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
     from headrace.broker.authentication.login import Login
     from headrace.broker.metrics.counters import RequestMetrics
     from headrace.broker.network.request_queue import RequestQueue
+    from headrace.peer_log import PeerLog
     from headrace.protocol.api import Api
-
-logger = getLogger(__name__)
 
 #: Held answers are sent when they have this many bytes.
 HOLD_BYTES = 32 * 1024
@@ -40,7 +38,7 @@ HOLD_BYTES = 32 * 1024
 
 class Connection:
     __slots__ = (
-        "_channel", "_held", "_is_answered", "_metrics", "_on_close", "_out", "_queue", "_request",
+        "_channel", "_held", "_is_answered", "_metrics", "_on_close", "_out", "_peer_log", "_queue", "_request",
         "client_software", "frames", "host", "is_authenticated", "is_closed", "last_active_ns", "listener_name",
         "login", "on_next_request_arrived", "peer", "principal",
     )  # fmt: skip
@@ -55,6 +53,7 @@ class Connection:
         metrics: RequestMetrics,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
+        peer_log: PeerLog,
         login: Login | None = None,
     ) -> None:
         #: The client's address as ``host:port``.
@@ -81,6 +80,7 @@ class Connection:
         self._queue = queue
         self._metrics = metrics
         self._on_close = on_close
+        self._peer_log = peer_log
         self._request: Request | None = None
         #: Answers that will be sent together with the next answer.
         self._held: bytearray | None = None
@@ -224,9 +224,13 @@ class Connection:
     def abort(self, reason: str) -> None:
         """Closes the connection because of a request that cannot be answered, with one line in the log."""
         if not self.is_closed:
-            logger.info("closing the connection of %s: %s", self.peer, reason)
+            self.log("closing the connection", reason)
             self.send_held()
             self.close()
+
+    def log(self, what: str, reason: object) -> None:
+        """Logs what the client has done wrong, unless the log has that line already."""
+        self._peer_log.write(what, self.host, reason, peer=self.peer)
 
     def close(self) -> None:
         if self.is_closed:

@@ -20,11 +20,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
+from logging import getLogger
 from time import perf_counter_ns
 
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.network.connection import Connection
+from headrace.peer_log import PeerLog
+from headrace.runtime.clock import Clock
 from headrace.runtime.timer import Timer, TimerTask
+
+logger = getLogger(__name__)
 
 _MAX_CONNECTIONS = "max.connections"
 
@@ -32,7 +37,9 @@ _MAX_CONNECTIONS = "max.connections"
 class Connections:
     """All open connections of the broker, and the limits on them."""
 
-    def __init__(self, config: BrokerConfig, timer: Timer) -> None:
+    def __init__(self, config: BrokerConfig, timer: Timer, clock: Clock) -> None:
+        #: The log lines about clients that do something wrong.
+        self.peer_log = PeerLog(logger, clock.monotonic_ms)
         self._config = config
         self._timer = timer
         #: Each connection with the timer task that checks whether the connection is idle.
@@ -146,7 +153,7 @@ class Connections:
             max_idle_ms = self._config.int("connections.max.idle.ms")
             idle_ms = (perf_counter_ns() - connection.last_active_ns) // 1_000_000
             if idle_ms >= max_idle_ms:
-                connection.abort(f"idle for {idle_ms} ms (connections.max.idle.ms)")
+                connection.abort(f"idle for {max_idle_ms} ms (connections.max.idle.ms)")
             else:
                 self._schedule_idle_check(connection, max_idle_ms - idle_ms)
 

@@ -181,7 +181,8 @@ class Listener:
 
     def _set_up(self, sock: socket.socket, ip: str, port: int) -> None:
         if not self._connections.may_connect(ip):
-            logger.info("refusing a connection of %s: it has max.connections.per.ip connections already", ip)
+            reason = "it has max.connections.per.ip connections already"
+            self._connections.peer_log.write("refusing a connection", ip, reason)
             sock.close()
             return
         sock.setblocking(False)
@@ -202,6 +203,7 @@ class Listener:
             metrics=self._metrics,
             max_request_bytes=self._config.int("socket.request.max.bytes"),
             on_close=self._connections.remove,
+            peer_log=self._connections.peer_log,
             login=None if self._new_login is None else self._new_login(self.name),
         )
         self._connections.add(connection)

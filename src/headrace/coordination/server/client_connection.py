@@ -122,6 +122,10 @@ class ClientConnection:
         else:
             self.service.sessions.detach(self.session)
 
+    def log(self, what: str, reason: object) -> None:
+        """Logs what the client has done wrong, unless the log has that line already."""
+        self.service.peer_log.write(what, self.address, reason, peer=self.peer)
+
     def disconnect(self) -> None:
         """Closes the connection. The session stays open until its timeout."""
         if self.is_open:
@@ -161,6 +165,7 @@ class ClientConnection:
             self._close_session(session, xid)
             return
         if self._must_log_in and number not in _BEFORE_LOGIN:
+            self.log("closing the connection", "it must log in before its first request")
             code, body = Code.AUTH_FAILED, b""
         else:
             code, body = self._do(session, number, reader)
@@ -189,12 +194,14 @@ class ClientConnection:
 
     def _log_in(self, reader: Reader) -> Code:
         _, scheme, credential = reader.int32(), reader.string() or "", reader.buffer()
-        is_done = self.service.logins.log_in(self.caller, scheme, credential, self._certificate_subject)
+        refusal = self.service.logins.log_in(self.caller, scheme, credential, self._certificate_subject)
+        if refusal is not None:
+            self.log("failed login", refusal)
         if self.caller.is_super:
             self._must_log_in = False
             self.service.without_login.pop(self, None)
             self._connect_timeout.cancel()
-        return Code.OK if is_done else Code.AUTH_FAILED
+        return Code.OK if refusal is None else Code.AUTH_FAILED
 
     def _close_session(self, session: Session, xid: int) -> None:
         self.service.sessions.close(session)

@@ -10,11 +10,8 @@ request. ``headrace start --brokers`` serves its tree in this way.
 """
 
 import hmac
-from logging import getLogger
 
 from headrace.coordination.tree.caller import MAX_IDENTITIES, SUPER, Caller, Identity, digest_of
-
-logger = getLogger(__name__)
 
 #: ZooKeeper limits a credential only by the size of a frame.
 MAX_CREDENTIAL_BYTES = 8 * 1024
@@ -27,21 +24,19 @@ class Logins:
         self._super_digest = super_digest
         self.requires_super = requires_super
 
-    def log_in(self, caller: Caller, scheme: str, credential: bytes | None, subject: str | None) -> bool:
-        """Adds the identities of a login; False if the login fails.
+    def log_in(self, caller: Caller, scheme: str, credential: bytes | None, subject: str | None) -> str | None:
+        """Adds the identities of a login. Returns why the login fails; None if it succeeds.
 
         :param subject: the subject of the client's certificate, if the client sent one.
         """
         if scheme == "ip":
-            return True
+            return None
         identities = self._identities(scheme, credential, subject)
         if not identities:
-            logger.warning("a login failed: the scheme %.20r is unknown, or it has no valid credential", scheme)
-            return False
+            return f"the scheme {scheme:.20} is unknown, or it has no valid credential"
         if not all(map(caller.add, identities)):
-            logger.warning("a login failed: the client has more than %d identities", MAX_IDENTITIES)
-            return False
-        return True
+            return f"the client has more than {MAX_IDENTITIES} identities"
+        return None
 
     def _identities(self, scheme: str, credential: bytes | None, subject: str | None) -> list[Identity]:
         if scheme == "digest" and credential is not None and len(credential) <= MAX_CREDENTIAL_BYTES:

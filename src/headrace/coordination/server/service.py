@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from logging import WARNING, getLogger
 from typing import TYPE_CHECKING
 
 from headrace.coordination.server.logins import Logins
 from headrace.coordination.server.sessions import Sessions
 from headrace.coordination.tree.host import TreeHost
+from headrace.peer_log import PeerLog
 from headrace.runtime.clock import Clock
 from headrace.runtime.timer import Timer
 
 if TYPE_CHECKING:
     from headrace.coordination.server.client_connection import ClientConnection
+
+logger = getLogger(__name__)
 
 #: As in ZooKeeper, a session timeout is between 2 and 20 ticks, whatever the client requests.
 DEFAULT_TICK_TIME_MS = 2_000
@@ -42,6 +46,8 @@ class TreeService:
     timer: Timer
     sessions: Sessions
     version: str
+    #: The log lines about clients that do something wrong.
+    peer_log: PeerLog
     logins: Logins = field(default_factory=Logins)
     #: 0 for no limit.
     max_connections_per_address: int = 0
@@ -73,7 +79,8 @@ class TreeService:
         sessions = Sessions(
             host, clock, timer, secret=secret, min_timeout_ms=2 * tick_time_ms, max_timeout_ms=20 * tick_time_ms
         )
-        return cls(host, clock, timer, sessions, version, logins or Logins(), max_connections_per_address)
+        peer_log = PeerLog(logger, clock.monotonic_ms, level=WARNING)
+        return cls(host, clock, timer, sessions, version, peer_log, logins or Logins(), max_connections_per_address)
 
     def may_connect(self, address: str) -> bool:
         """Whether one more connection of an address is allowed."""

@@ -211,15 +211,14 @@ class _ServerSocket(asyncio.Protocol):
         self._unwritten.clear()
         self._unwritten_bytes = 0
         if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            logger.warning("closing the connection of %s: the client does not read its replies", self._connection.peer)
-            self.drop()
+            self._close_with_warning("the client does not read its replies")
 
     def _close(self) -> None:
         self._write()
         self._transport.close()
 
     def _close_with_warning(self, reason: str) -> None:
-        logger.warning("closing the connection of %s: %s", self._connection.peer, reason)
+        self._connection.log("closing the connection", reason)
         self.drop()
 
     def drop(self) -> None:

@@ -18,8 +18,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headrace.http_endpoints.access import Access, read_access
 from headrace.http_endpoints.protection import Protection
+from headrace.peer_log import PeerLog
+from headrace.runtime.clock import SystemClock
 
 logger = logging.getLogger(__name__)
+_peer_log = PeerLog(logger, SystemClock().monotonic_ms)
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_CONNECTIONS = 1_000
@@ -64,7 +67,7 @@ def with_access(application: _Application, access: Access) -> _Application:
             await application(scope, receive, send)
             return
         client = scope.get("client") or ("unknown",)
-        logger.info("rejected a request of %s: wrong or missing credentials", client[0])
+        _peer_log.write("rejected request", str(client[0]), "wrong or missing credentials")
         await _answer_unauthorized(access, send)
 
     return checked
@@ -110,5 +113,6 @@ class BoundedProtocol(H11Protocol):
             self._deadline = None
 
     def _too_late(self) -> None:
-        logger.info("closed a connection of %s: its request did not arrive in time", (self.client or ("unknown",))[0])
+        host = (self.client or ("unknown",))[0]
+        _peer_log.write("closed connection", host, "its request did not arrive in time")
         self.transport.abort()
