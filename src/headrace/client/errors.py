@@ -5,11 +5,15 @@ for codes that a program may want to handle; :func:`error_for` chooses the class
 tried and, if possible, what to do next.
 """
 
+from headrace.peer_log import one_line
+
 # The aliases export these names; all other names are exported anyway.
 from headrace.protocol.errors import HeadraceError as HeadraceError
 from headrace.protocol.kio import ErrorCode as ErrorCode
 from headrace.protocol.wire.client_codec import BadResponse as BadResponse
 from headrace.protocol.wire.client_codec import NotSendable as NotSendable
+
+_MAX_MESSAGE_CHARACTERS = 10_000
 
 
 class ClientClosed(HeadraceError):
@@ -53,7 +57,8 @@ class BrokerError(HeadraceError):
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         self.code = code
-        super().__init__(f"{message} ({code.name})" if message else _meaning(code))
+        text = one_line(message, _MAX_MESSAGE_CHARACTERS)  # a broker must not write lines into logs and terminals
+        super().__init__(f"{text} ({code.name})" if text else _meaning(code))
 
     @property
     def is_retriable(self) -> bool:

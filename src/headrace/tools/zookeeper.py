@@ -23,6 +23,7 @@ from headrace.event_loop import new_event_loop
 from headrace.properties import ConfigError, parse_overrides, read_properties_file
 from headrace.tools.shared.commands import add_overrides, add_version
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree
+from headrace.tools.shared.stderr_log import log_to_stderr
 from headrace.tools.shared.tree_settings import Address, TreeSettings
 
 logger = logging.getLogger("headrace")
@@ -45,11 +46,7 @@ class StartError(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(message)s (%(name)s)",
-        stream=sys.stderr,
-    )
+    log_to_stderr(options.log_level.upper(), suffix=" (%(name)s)")
     try:
         settings = _settings(options)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.authentication.stored_tokens import IssuedToken, StoredTokens
 from headrace.broker.authentication.token_service import TokenService
+from headrace.peer_log import one_line
 from headrace.protocol.errors import (
     DelegationTokenExpired,
     DelegationTokenNotFound,
@@ -93,7 +94,7 @@ class DelegationTokens(TokenService):
         if len(token.to_json()) > MAX_ZNODE_BYTES:
             raise InvalidRequest(f"{len(renewers)} renewers are more than ZooKeeper can store in one znode")
         issued = await self._stored.add(token)
-        logger.info("created delegation token %s of %s for %s", token.token_id, owner, requester)
+        logger.info("created delegation token %s of %s for %s", token.token_id, one_line(owner), one_line(requester))
         return issued
 
     async def renew(self, token_hmac: bytes, requester: Principal, period_ms: int) -> int:
@@ -104,7 +105,7 @@ class DelegationTokens(TokenService):
                 token_id, lambda token: rules.renew(token, requester, period_ms, self._lifetimes(), now_ms)
             )
         assert renewed is not None
-        logger.info("renewed delegation token %s of %s", token_id, renewed.owner)
+        logger.info("renewed delegation token %s of %s", token_id, one_line(renewed.owner))
         return renewed.expiry_ms
 
     async def expire(self, token_hmac: bytes, requester: Principal, period_ms: int) -> int:
@@ -114,7 +115,7 @@ class DelegationTokens(TokenService):
             changed = await self._stored.change(
                 token_id, lambda token: rules.expire(token, requester, period_ms, now_ms)
             )
-        logger.info("%s let delegation token %s expire", requester, token_id)
+        logger.info("%s let delegation token %s expire", one_line(requester), token_id)
         return now_ms if changed is None else changed.expiry_ms
 
     async def all(self) -> list[IssuedToken]:
@@ -146,7 +147,8 @@ class DelegationTokens(TokenService):
             try:
                 with suppress(DelegationTokenNotFound, rules.StillValid):  # another broker was faster
                     await self._stored.change(token.token_id, lambda found: rules.check_expired(found, now_ms))
-                    logger.info("deleted delegation token %s of %s: it has expired", token.token_id, token.owner)
+                    owner = one_line(token.owner)
+                    logger.info("deleted delegation token %s of %s: it has expired", token.token_id, owner)
             except KafkaError as error:
                 logger.warning("the expired delegation token %s cannot be deleted now: %s", token.token_id, error)
 

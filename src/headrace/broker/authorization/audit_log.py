@@ -14,6 +14,8 @@ from logging import DEBUG, INFO, getLogger
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from headrace.peer_log import one_line
+
 if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Requester
     from headrace.security.acls.bindings import AclBinding
@@ -23,6 +25,7 @@ logger = getLogger("kafka.authorizer.logger")
 
 #: The most denials that are logged per second.
 MOST_PER_S = 1_000
+_MAX_RULE_CHARACTERS = 2_000
 
 
 class DenialLimit:
@@ -61,15 +64,15 @@ def log_decision(
         DEBUG if is_allowed else INFO,
         "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s with "
         "resourceRefCount = %d based on rule %s",
-        _one_line(str(connection.principal)),
+        one_line(connection.principal),
         "Allowed" if is_allowed else "Denied",
         operation.name,
         connection.host,
         resource_type.title,
-        _one_line(name),
+        one_line(name),
         "unknown" if api is None else api.label,
         count,
-        _one_line(rule),
+        one_line(rule, _MAX_RULE_CHARACTERS),
     )
 
 
@@ -83,8 +86,3 @@ def rule_text(rule: AclBinding | None, *, is_allowed: bool) -> str:
         f"patternType={pattern.pattern_type.name}, principal={entry.principal}, host={entry.host}, "
         f"operation={entry.operation.name}, permissionType={entry.permission.name}))"
     )
-
-
-def _one_line(text: str) -> str:
-    """Escapes what could look like a second line: clients choose the names of groups."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.peer_log import one_line
 from headrace.protocol.errors import ErrorCode, KafkaError, code_for_errors, error_code_of
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ def _log_refusal(request: Request, error: KafkaError) -> None:
         return
     body = request.body
     logger.debug(
-        "%s v%d of %s (client id %r) was refused with INVALID_REQUEST: group %r, member %r, epoch or generation %s: %s",
+        "%s v%d of %s (client id %s) was refused with INVALID_REQUEST: group %s, member %s, epoch or generation %s: %s",
         request.api.label,
         request.version,
         request.connection.peer,
-        request.client_id,
-        body.group_id,
-        getattr(body, "member_id", None),
+        one_line(request.client_id),
+        one_line(body.group_id),
+        one_line(getattr(body, "member_id", None)),
         getattr(body, "member_epoch", getattr(body, "generation_id", None)),
-        error,
+        one_line(error),
     )

@@ -16,6 +16,7 @@ from headrace.broker.handlers._group_answer import group_error_code
 from headrace.broker.handlers._waiting import answer_of, host_of
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.groups.group import JoinRequest, JoinResponse
+from headrace.peer_log import one_line
 from headrace.protocol.errors import ErrorCode
 from headrace.security.acls import AclOperation, ResourceType
 
@@ -36,7 +37,8 @@ async def handle(request: Request, authorizer: Authorizer, groups: GroupService)
     try:
         check(authorizer, request.connection, AclOperation.READ, ResourceType.GROUP, body.group_id)
         if getattr(body, "reason", None):
-            logger.info("member %s joins group %s: %s", body.member_id or request.client_id, body.group_id, body.reason)
+            member = one_line(body.member_id or request.client_id)
+            logger.info("member %s joins group %s: %s", member, one_line(body.group_id), one_line(body.reason))
         shard = groups.coordinator.shard_for(body.group_id)
         joined = await answer_of(partial(shard.join, body.group_id, joining))
         if joined.error is ErrorCode.none:

@@ -13,6 +13,7 @@ from headrace.broker.authorization.checks import check
 from headrace.broker.handlers._group_answer import group_answer
 from headrace.broker.network.request import Reply, Request
 from headrace.groups.group import LeavingMember
+from headrace.peer_log import one_line
 from headrace.protocol.errors import ErrorCode, UnknownMemberId
 from headrace.security.acls import AclOperation, ResourceType
 
@@ -50,11 +51,19 @@ async def handle(request: Request, authorizer: Authorizer, groups: GroupService)
 
 
 def _leave(groups: GroupService, group_id: str, leaving: list[LeavingMember]) -> list[ErrorCode]:
-    for each in leaving:
-        if each.reason:
-            logger.info("member %s leaves group %s: %s", each.member_id or each.instance_id, group_id, each.reason)
+    _log_reason(group_id, leaving)
     try:
         group = groups.coordinator.shard_for(group_id).member_group(group_id)
     except UnknownMemberId as error:  # the group does not exist, so none of them is a member
         return [error.code] * len(leaving)
     return group.leave(leaving)
+
+
+def _log_reason(group_id: str, leaving: list[LeavingMember]) -> None:
+    """Logs one line per request: a request may name thousands of members."""
+    first = next((each for each in leaving if each.reason), None)
+    if first is None:
+        return
+    others = f", with {len(leaving) - 1} others," if len(leaving) > 1 else ""
+    member = one_line(first.member_id or first.instance_id)
+    logger.info("member %s%s leaves group %s: %s", member, others, one_line(group_id), one_line(first.reason))

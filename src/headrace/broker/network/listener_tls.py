@@ -19,6 +19,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from headrace.broker.network.tls_channel import TlsChannel
+from headrace.peer_log import one_line
 from headrace.security.principal import ANONYMOUS, USER, Principal
 from headrace.security.tls import TlsOptions, server_context
 from headrace.security.tls.der import DerError
@@ -121,4 +122,4 @@ def listener_options(protocol: SecurityProtocol, settings: ListenerConfig) -> Tl
 def _warn_of_expired(name: str, stores: LoadedStores) -> None:
     """Kafka, too, uses such a certificate on a listener for clients. They refuse it, if they check it."""
     for subject in stores.expired(datetime.now(UTC)):
-        logger.warning("the certificate %s of listener %s has expired, or is not valid yet", subject, name)
+        logger.warning("the certificate %s of listener %s has expired, or is not valid yet", one_line(subject), name)

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 from headrace.client.errors import ErrorCode, HeadraceError, SaslAuthenticationFailed, UnsupportedMechanism
 from headrace.client.security.connection_security import Credentials
+from headrace.peer_log import one_line
 from headrace.protocol.api import Api
 from headrace.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512, AuthenticationFailed, ClientMechanism
 
@@ -33,7 +34,6 @@ from headrace.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512, Authe
 MAX_ROUNDS = 8
 _HANDSHAKE_VERSION = 1
 _AUTHENTICATE_VERSION = 2
-_SHOWN_CHARACTERS = 500
 #: These compute for milliseconds, and the broker says how many. So they run on a thread.
 _SLOW_MECHANISMS = (SCRAM_SHA_256, SCRAM_SHA_512)
 
@@ -153,7 +153,7 @@ class _Dialog:
         if answer.error_code is ErrorCode.none:
             return
         if answer.error_code is ErrorCode.unsupported_sasl_mechanism:
-            offered = shown(", ".join(answer.mechanisms)) or "none"
+            offered = one_line(", ".join(answer.mechanisms)) or "none"
             raise UnsupportedMechanism(
                 f"{address} does not offer the SASL mechanism {name}; it offers {offered}: set sasl.mechanism to one "
                 "of them"
@@ -180,20 +180,15 @@ class _Dialog:
             return await asyncio.to_thread(mechanism.step, challenge)
         except AuthenticationFailed as error:
             raise SaslAuthenticationFailed(
-                f"the login at {self._channel.address} by {mechanism.name} failed: {shown(str(error))}"
+                f"the login at {self._channel.address} by {mechanism.name} failed: {one_line(error)}"
             ) from None
 
     def _rejected(self, answer: Any) -> SaslAuthenticationFailed:
-        reason = shown(answer.error_message or "") or answer.error_code.name
+        reason = one_line(answer.error_message or "") or answer.error_code.name
         return SaslAuthenticationFailed(
             f"{self._channel.address} rejected the login by {self._credentials.mechanism}: {reason}; check the user, "
             "the password or the token (sasl.jaas.config), and sasl.mechanism"
         )
-
-
-def shown(text: str) -> str:
-    """A broker's text for a message: one line of limited length."""
-    return "".join(c if c.isprintable() else " " for c in text[:_SHOWN_CHARACTERS]).strip()
 
 
 def _no_sasl(address: str) -> str:

@@ -27,6 +27,7 @@ from headrace.groups.classic.sessions import MemberSessions
 from headrace.groups.classic.states import NEXT, ClassicGroupState
 from headrace.groups.context import GroupContext
 from headrace.groups.group import SyncResponse
+from headrace.peer_log import one_line
 from headrace.protocol.errors import ErrorCode, KafkaError, NotCoordinator
 from headrace.replication.journal import KeyValue
 from headrace.runtime.timer import TimerTask
@@ -85,7 +86,7 @@ class ClassicRebalancer:
         try:
             self._append([group_record(group, assignments)])
         except KafkaError as error:
-            logger.error("cannot append the record of the group %s: %s", group.group_id, error)
+            logger.error("cannot append the record of the group %s: %s", one_line(group.group_id), error)
             raise NotCoordinator(str(error)) from error
 
     # -- members ----------------------------------------------------------------------------------------------------
@@ -128,8 +129,8 @@ class ClassicRebalancer:
             return
         logger.info(
             "the session of the member %s of the group %s has expired; the member is removed",
-            member.member_id,
-            self._group.group_id,
+            one_line(member.member_id),
+            one_line(self._group.group_id),
         )
         self.remove_member(member)
         self.members_changed()
@@ -229,8 +230,8 @@ class ClassicRebalancer:
             if member is not None:
                 logger.info(
                     "the member %s of the group %s sent no SyncGroup within the rebalance timeout; it is removed",
-                    member_id,
-                    group.group_id,
+                    one_line(member_id),
+                    one_line(group.group_id),
                 )
                 self.remove_member(member)
         self.prepare_rebalance()

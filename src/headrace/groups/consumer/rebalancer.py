@@ -32,6 +32,7 @@ from headrace.groups.consumer.records import (
 from headrace.groups.consumer.timeouts import MemberTimeouts
 from headrace.groups.consumer.topics import SubscribedTopics
 from headrace.groups.context import GroupContext
+from headrace.peer_log import one_line
 from headrace.protocol.errors import GroupMaxSizeReached, KafkaError
 from headrace.replication.journal import KeyValue
 from headrace.runtime.timer import TimerTask
@@ -271,8 +272,8 @@ class ConsumerRebalancer:
         except (KafkaError, OSError) as error:
             logger.warning(
                 "cannot remove the member %s of the group %s after its timeout, next try in %d ms: %s",
-                member_id,
-                self._group_id,
+                one_line(member_id),
+                one_line(self._group_id),
                 _RETRY_MS,
                 error,
             )

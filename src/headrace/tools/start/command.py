@@ -22,6 +22,7 @@ from headrace.event_loop import new_event_loop
 from headrace.properties import ConfigError, parse_overrides, read_properties_file
 from headrace.runtime.memory import collect_rarely
 from headrace.tools.shared.commands import add_overrides, add_version
+from headrace.tools.shared.stderr_log import log_to_stderr
 
 logger = logging.getLogger("headrace")
 
@@ -40,11 +41,7 @@ _EPILOG = """examples:
 
 def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        format=f"%(asctime)s %(levelname)s {_who(options)}%(message)s (%(name)s)",
-        stream=sys.stderr,
-    )
+    log_to_stderr(options.log_level.upper(), prefix=_who(options), suffix=" (%(name)s)")
     try:
         config = BrokerConfig.load(_properties(options))
     except ConfigError as error:

@@ -27,6 +27,7 @@ from headrace.pipeline.spark.java_process import JavaProcess
 from headrace.properties import ConfigError
 from headrace.runtime.clock import SystemClock
 from headrace.tools.shared.commands import DONE, FAILED, Output, UsageError
+from headrace.tools.shared.stderr_log import log_to_stderr
 from headrace.tools.views.command import OpenProject, address, open_project
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def run_views(options: Namespace, _out: Output) -> int:
 
 
 def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    log_to_stderr(level)
     if level == "DEBUG":
         return
     # The runner reports an exception of a batch, or the death of the Java process, in one line. py4j logs pages of text
