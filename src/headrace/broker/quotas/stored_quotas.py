@@ -34,6 +34,7 @@ from headrace.broker.quotas.entities import (
 )
 from headrace.broker.start_error import StartError
 from headrace.broker.tree_follower import TreeFollower
+from headrace.broker.tree_reads import read_each
 from headrace.coordination.interface import (
     BadVersionError,
     ConnectionLostError,
@@ -60,8 +61,6 @@ logger = getLogger(__name__)
 Resolve = Callable[[str], Awaitable[str]]
 
 _CHANGE_NAME = CONFIG_CHANGE_PREFIX.removeprefix(f"{CONFIG_CHANGES}/")
-#: How many reads run at the same time: there may be thousands of entities.
-_AT_ONCE = 100
 #: How often a change starts again because other brokers were faster. One of them succeeds each time.
 _MAX_ATTEMPTS = 100
 #: When the names of hosts that could not be resolved are tried again.
@@ -146,18 +145,16 @@ class StoredQuotas:
         stored = await self._entities()
         for gone in {entity for entity, _ in self._quotas.items()} - set(stored):
             self._quotas.replace(gone, {})
-        for start in range(0, len(stored), _AT_ONCE):
-            await asyncio.gather(*(self._read(entity) for entity in stored[start : start + _AT_ONCE]))
+        async for _ in read_each(self._read, stored):
+            pass
         self._warn_of_unenforced()
 
     async def _entities(self) -> list[Entity]:
         """Returns the entities of all znodes that may have quotas."""
         users = [f"users/{name}" for name in await self._children("users")]
         paths = [*users]
-        for start in range(0, len(users), _AT_ONCE):
-            parents = [f"{user}/clients" for user in users[start : start + _AT_ONCE]]
-            for parent, names in zip(parents, await asyncio.gather(*map(self._children, parents)), strict=True):
-                paths += [f"{parent}/{name}" for name in names]
+        async for parent, names in read_each(self._children, [f"{user}/clients" for user in users]):
+            paths += [f"{parent}/{name}" for name in names]
         for parent in ("clients", "ips"):
             paths += [f"{parent}/{name}" for name in await self._children(parent)]
         return [entity for path in paths if (entity := entity_of_path(path)) is not None]
