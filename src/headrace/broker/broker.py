@@ -16,7 +16,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from headrace.broker.authentication.choice import make_authentication
 from headrace.broker.authentication.scram_users import ScramUsers
@@ -117,8 +117,7 @@ class Broker:
         :raises StartError: if an address is taken, or a data folder is locked, broken or another broker's.
         """
         loop = asyncio.get_running_loop()
-        self.runtime = BrokerRuntime(loop, self.clock, io_threads=self.config.int("num.io.threads"))
-        self.config.on_change("num.io.threads", lambda count: self.runtime.resize(cast(int, count)))
+        self.runtime = BrokerRuntime.of_config(loop, self.clock, self.config)
         self.purgatories = Purgatories(self.runtime.timer)
         self.commit_waits = CommitWaits(loop, self.purgatories.produce)
         self.internal_topics = InternalTopics(
@@ -380,7 +379,7 @@ class Broker:
         await self.delegation_tokens.stop()
         await self.role.unregister()
         await self.maintenance.stop()
-        await self.runtime.run_blocking(self.logs.close)
+        await self.runtime.run_blocking(self.logs.close, self.config.int("num.recovery.threads.per.data.dir"))
         await self.role.close()
         self.runtime.stop()
 

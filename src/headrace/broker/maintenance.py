@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.broker.compactions import Compactions
 from headrace.broker.relocations import Relocations
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.runtime import BrokerRuntime
-    from headrace.log.compaction.cleaner import Cleaner, CleanerConfig
+    from headrace.log.compaction.cleaner import Cleaner
     from headrace.log.log_manager import LogManager
     from headrace.log.partition_log import PartitionLog
     from headrace.replication.partitions import Partitions
@@ -48,12 +48,14 @@ class Maintenance:
         self._config = config
         self._runtime = runtime
         self._logs = logs
+        #: The jobs that wait for their time.
         self._timers: dict[str, TimerTask] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._is_stopped = False
         self.relocations = Relocations(
             config, runtime, logs, partitions, run_soon=self.run_soon, on_log_replaced=self.log_deleted
         )
+        self.compactions = Compactions(config, runtime, logs, is_stopped=lambda: self._is_stopped)
         self._jobs: dict[str, tuple[Callable[[], int], Callable[[], Awaitable[None]]]] = {
             "retention": (lambda: config.int("log.retention.check.interval.ms"), self._retention),
             "checkpoint": (lambda: config.int("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
@@ -63,14 +65,12 @@ class Maintenance:
             "delete": (lambda: _REMOVE_DELETED_EVERY_MS, self._remove_deleted),
         }
         if config.bool("log.cleaner.enable"):
-            self._jobs["compaction"] = (lambda: config.int("log.cleaner.backoff.ms"), self._compact)
+            self._jobs["compaction"] = (lambda: config.int("log.cleaner.backoff.ms"), self.compactions.run)
+            config.on_change("log.cleaner.backoff.ms", lambda _: self._schedule_again("compaction"))
 
-    @cached_property
+    @property
     def cleaner(self) -> Cleaner:
-        """Made and imported by the first compaction, so that a start does not pay for it."""
-        from headrace.log.compaction.cleaner import Cleaner
-
-        return Cleaner(self._runtime.clock)
+        return self.compactions.cleaner
 
     def log_deleted(self, log: PartitionLog) -> None:
         """Compaction forgets the log, also in its checkpoint file."""
@@ -86,6 +86,7 @@ class Maintenance:
         for task in self._timers.values():
             task.cancel()
         await self.settle()
+        self.compactions.stop()
 
     async def settle(self) -> None:
         """Waits for the jobs that run now."""
@@ -95,7 +96,17 @@ class Maintenance:
     def _schedule(self, name: str) -> None:
         if not self._is_stopped:
             interval_ms, _ = self._jobs[name]
-            self._timers[name] = self._runtime.timer.schedule(interval_ms(), lambda: self.run_soon(self._run(name)))
+            self._timers[name] = self._runtime.timer.schedule(interval_ms(), lambda: self._start(name))
+
+    def _start(self, name: str) -> None:
+        del self._timers[name]
+        self.run_soon(self._run(name))
+
+    def _schedule_again(self, name: str) -> None:
+        """Replaces a pending run, because its interval has changed. A job that runs is scheduled at its end."""
+        if name in self._timers:
+            self._timers[name].cancel()
+            self._schedule(name)
 
     def run_soon(self, job: Coroutine[None, None, None]) -> None:
         """Runs a job once. :meth:`stop` waits for its end."""
@@ -123,7 +134,7 @@ class Maintenance:
 
     async def _flush(self) -> None:
         for log in self._logs.flush_due():
-            await self._runtime.run_blocking(log.flush)
+            await self._runtime.run_in_background(log.flush)
 
     async def _expire_producers(self) -> None:
         for log in list(self._logs.all()):
@@ -131,28 +142,4 @@ class Maintenance:
 
     async def _remove_deleted(self) -> None:
         if self._logs.has_deleted:
-            await self._runtime.run_blocking(self._logs.remove_deleted)
-
-    async def _compact(self) -> None:
-        """Compacts one log after the other, until no log is dirty enough."""
-        cleaner = self.cleaner
-        cleaner.config = self._cleaner_config()
-        while not self._is_stopped and (log := cleaner.next_to_clean(self._logs.all())) is not None:
-            plan = cleaner.plan(log)
-            if plan is None:
-                return
-            try:
-                cleaned = await self._runtime.run_blocking(cleaner.build, plan, lambda: self._is_stopped)
-            except Exception as error:  # noqa: BLE001  the cleaner decides what it means for the log
-                cleaner.abort(log, error)
-                return
-            cleaner.commit(log, cleaned)
-
-    def _cleaner_config(self) -> CleanerConfig:
-        from headrace.log.compaction.cleaner import CleanerConfig
-
-        config = self._config
-        return CleanerConfig(
-            dedupe_buffer_bytes=config.int("log.cleaner.dedupe.buffer.size"),
-            io_max_bytes_per_second=config.float("log.cleaner.io.max.bytes.per.second"),
-        )
+            await self._runtime.run_in_background(self._logs.remove_deleted)

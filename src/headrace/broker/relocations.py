@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.log.io_throttle import IoThrottle
 from headrace.log.log_dir import LogDir
 from headrace.log.partition_log import PartitionLog
 from headrace.log.relocation import Relocation
@@ -94,16 +95,16 @@ class Relocations:
 
     async def _copy_most(self, relocation: Relocation) -> bool:
         """Copies until little is missing. Returns False if the move was cancelled meanwhile."""
-        from headrace.log.compaction.cleaner import Throttle  # a start does not import the cleaner
-
-        limit_bytes = self._config.int("replica.alter.log.dirs.io.max.bytes.per.second")
-        throttle = Throttle(max(1, limit_bytes), self._runtime.clock, relocation.cancelled.wait)
+        throttle = IoThrottle(self._max_bytes_per_second, self._runtime.clock, relocation.cancelled.wait)
         while not (relocation.cancelled.is_set() or relocation.log.is_closed):
             missing = relocation.plan()
             if sum(part.end - part.start for part in missing) <= _REST_BYTES and len(missing) <= _REST_SEGMENTS:
                 return True
             relocation.note(await self._runtime.run_blocking(relocation.copy, missing, throttle.spend))
         return False
+
+    def _max_bytes_per_second(self) -> float:
+        return max(1, self._config.int("replica.alter.log.dirs.io.max.bytes.per.second"))
 
     def _swap(self, relocation: Relocation) -> None:
         old = relocation.log

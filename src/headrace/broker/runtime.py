@@ -1,39 +1,60 @@
-"""The event loop, the clock, the timer and the threads that all parts of a broker share."""
+"""The event loop, the clock, the timer and the threads that all parts of a broker share.
+
+=====================  =============================================================================================
+``num.io.threads``     work that a request or a replica waits for: fsync, password checks, copies between folders
+``background.threads`` work that nobody waits for: flushes by time, and the removal of deleted files
+one more thread        decompressing and reading the records of a batch
+=====================  =============================================================================================
+
+Compaction has threads of its own (``compactions.py``), and so have connections with TLS (``network/processor.py``).
+"""
 
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
+from headrace.broker.thread_pool import ThreadPool
 from headrace.runtime.clock import Clock
 from headrace.runtime.loop_timer import LoopTimer
+
+if TYPE_CHECKING:
+    from headrace.broker.configs.broker_config import BrokerConfig
 
 T = TypeVar("T")
 
 
 class BrokerRuntime:
-    def __init__(self, loop: AbstractEventLoop, clock: Clock, *, io_threads: int) -> None:
-        """
-        :param io_threads: how many threads run slow file operations (``num.io.threads``).
-        """
+    def __init__(self, loop: AbstractEventLoop, clock: Clock, *, io_threads: int, background_threads: int = 1) -> None:
         self.loop = loop
         self.clock = clock
         self._loop_timer = LoopTimer(loop, clock)
         self.timer = self._loop_timer.timer
-        self._threads = _pool(io_threads)
-        self._record_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-records")
+        self.io_threads = ThreadPool(loop, "headrace-io", io_threads)
+        self.background_threads = ThreadPool(loop, "headrace-background", background_threads)
+        self._record_thread = ThreadPool(loop, "headrace-records", 1)
 
-    def resize(self, io_threads: int) -> None:
-        """Uses another number of threads for slow operations from now on. Those that run or wait already are completed
-        by the earlier threads."""
-        earlier, self._threads = self._threads, _pool(io_threads)
-        earlier.shutdown(wait=False)
+    @classmethod
+    def of_config(cls, loop: AbstractEventLoop, clock: Clock, config: BrokerConfig) -> BrokerRuntime:
+        """Makes a runtime whose numbers of threads follow the settings."""
+        runtime = cls(
+            loop,
+            clock,
+            io_threads=config.int("num.io.threads"),
+            background_threads=config.int("background.threads"),
+        )
+        config.on_change("num.io.threads", lambda count: runtime.io_threads.resize(cast(int, count)))
+        config.on_change("background.threads", lambda count: runtime.background_threads.resize(cast(int, count)))
+        return runtime
 
     async def run_blocking(self, function: Callable[..., T], *arguments: object) -> T:
-        """Runs a slow function, such as fsync or compaction, on a thread."""
-        return await self.loop.run_in_executor(self._threads, function, *arguments)
+        """Runs a slow function that somebody waits for, such as fsync, on a thread."""
+        return await self.io_threads.run(function, *arguments)
+
+    async def run_in_background(self, function: Callable[..., T], *arguments: object) -> T:
+        """Runs a slow function that nobody waits for on a thread."""
+        return await self.background_threads.run(function, *arguments)
 
     async def read_records(self, function: Callable[..., T], *arguments: object) -> T:
         """Runs a function that reads the records of a batch, on a thread, one after the other.
@@ -41,13 +62,9 @@ class BrokerRuntime:
         A batch of a few kilobytes may take a hundred megabytes when it is decompressed. So only one is in memory at a
         time, and they all use the memory of one thread: the C library keeps freed memory for each thread.
         """
-        return await self.loop.run_in_executor(self._record_thread, function, *arguments)
+        return await self._record_thread.run(function, *arguments)
 
     def stop(self) -> None:
         self._loop_timer.stop()
-        self._record_thread.shutdown(wait=False)
-        self._threads.shutdown(wait=False)
-
-
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="headrace-io")
+        for threads in (self._record_thread, self.background_threads, self.io_threads):
+            threads.stop()

@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from time import monotonic, sleep
 
 import pytest
 import trustme
@@ -457,6 +458,33 @@ def test_the_number_of_threads_changes_under_load():
             assert len(listener._network_threads) <= count
         stopped.set()
         assert all(future.result() > 0 for future in done)
+
+
+@pytest.mark.parametrize("name", ["num.network.threads", "listener.name.ssl.num.network.threads"])
+def test_new_connections_use_the_new_threads_and_old_ones_leave_those_that_end(name):
+    """num.network.threads"""
+
+    class TlsClient(Client, TlsRawClient):
+        pass
+
+    def threads():
+        return sum(thread.name.startswith("headrace-network-SSL-") for thread in threading.enumerate())
+
+    before = threads()
+    with tls_broker(config={"num.network.threads": 1}) as broker, ExitStack() as stack:
+        admin = stack.enter_context(TlsClient(broker.bootstrap_servers))
+        clients = [stack.enter_context(TlsRawClient(broker.bootstrap_servers)) for _ in range(4)]
+        assert threads() - before == 1
+        assert admin.alter(BROKER, "0", (name, SET, "2")).error_code == 0
+        clients += [stack.enter_context(TlsRawClient(broker.bootstrap_servers)) for _ in range(4)]
+        assert all(map(is_answered, clients))
+        assert threads() - before == 2
+        assert admin.alter(BROKER, "0", (name, SET, "1")).error_code == 0
+        deadline = monotonic() + 10
+        while threads() - before != 1:
+            assert monotonic() < deadline, "a thread that has no connections did not end"
+            sleep(0.01)
+        assert all(map(is_answered, clients))
 
 
 def keep_busy(clients, stopped):

@@ -410,6 +410,34 @@ async def test_a_throttled_follower_catches_up_slowly_and_then_fully(harness):
     await until(lambda: follower.partition().log.next_offset == 40, "the rest")
 
 
+async def test_the_number_of_fetchers_changes_while_they_fetch(harness):
+    """num.replica.fetchers"""
+    for number in (1, 2):
+        harness.start(number)
+    leader, follower = harness.brokers[1], harness.brokers[2]
+    for index in range(8):
+        await harness.lead(1, (1, 2), index=index)
+
+    async def are_used(count):
+        """The leader has as many sessions of the follower, and records arrive over all of them."""
+        await until(lambda: len({id(fetcher) for fetcher in follower.replicas.fetchers}) == count, "the fetchers")
+        for index in range(8):
+            assert (await leader.produce(b"x", index=index)).error_code is ErrorCode.none
+        assert all(fetcher.partitions for fetcher in follower.replicas.fetchers)
+        assert sum(len(fetcher.partitions) for fetcher in follower.replicas.fetchers) == 8
+        waiting = [session for session in leader.replicas.sessions if session.waiter is not None]
+        assert len(waiting) <= count
+
+    await are_used(1)
+    follower.config.apply_dynamic({"num.replica.fetchers": "2"}, {})
+    await are_used(2)
+    follower.config.apply_dynamic({}, {"num.replica.fetchers": "4"})
+    await are_used(4)
+    follower.config.apply_dynamic({}, {})
+    await are_used(1)
+    assert [len(follower.values(index=index)) for index in range(8)] == [4] * 8
+
+
 async def test_fetch_sessions_of_followers(harness):
     harness.start(1)
     await harness.lead(1, (1, 2), isr=(1,), to=(1,))

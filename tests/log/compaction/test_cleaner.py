@@ -105,7 +105,7 @@ def test_a_log_cut_below_what_was_cleaned_is_dirty_from_its_start(harness):
 
 
 def test_a_small_map_cleans_in_several_rounds(harnesses):
-    harness = harnesses(cleaner_config=CleanerConfig(dedupe_buffer_bytes=192 * 10))
+    harness = harnesses(cleaner_config=CleanerConfig(dedupe_buffer_bytes=192 * 20, load_factor=0.5))
     for number in range(100):
         harness.put((b"k%d" % (number % 30), b"%d" % number))
     harness.log.roll()

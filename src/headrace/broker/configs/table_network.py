@@ -44,9 +44,9 @@ KEYS: tuple[ConfigKey, ...] = (
         "Threads of each listener with TLS: they do handshakes, encrypt and decrypt. The event loop serves connections "
         "without TLS."),
     ConfigKey("num.io.threads", INT, 8, at_least(1), HIGH, CLUSTER_WIDE,
-        "Threads for blocking work (fsync, recovery, deletes). Requests run on the event loop."),
+        "Threads for blocking work that a request waits for, such as fsync. Requests run on the event loop."),
     ConfigKey("background.threads", INT, 10, at_least(1), HIGH, CLUSTER_WIDE,
-        "Threads for background work such as retention, compaction and the removal of deleted files."),
+        "Threads for work that no request waits for: flushes by time, and the removal of deleted files."),
     ConfigKey("queued.max.requests", INT, 500, at_least(1), HIGH, READ_ONLY,
         "How many data requests may wait for a handler. If more wait, connections are not read."),
     ConfigKey("queued.max.request.bytes", LONG, -1, None, MEDIUM, READ_ONLY,

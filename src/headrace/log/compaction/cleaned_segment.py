@@ -16,13 +16,14 @@ from headrace.log.time_index import TimeIndex
 from headrace.log.txn_index import AbortedTxn, TxnIndex
 from headrace.protocol.records import NO_TIMESTAMP, Buffer, read_header
 
-_WRITE_BYTES = 512 * 1024
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CleanedSegment:
-    def __init__(self, disk: Disk, first: Segment, pace: Pace) -> None:
-        self._disk, self._pace = disk, pace
+    def __init__(self, plan: CleaningPlan, first: Segment, pace: Pace) -> None:
+        self._disk = disk = plan.disk
+        self._pace = pace
+        self._chunk_bytes = plan.chunk_bytes
         self._base_offset = first.base_offset
         self._interval_bytes = first.index_interval_bytes
         self._offsets = OffsetIndex(disk, first.path(INDEX) + CLEANED)
@@ -66,7 +67,7 @@ class CleanedSegment:
         self._parts_bytes += len(batch)
         if aborted is not None:
             self._aborted.append(aborted)
-        if self._parts_bytes >= _WRITE_BYTES:
+        if self._parts_bytes >= self._chunk_bytes:
             self._write()
 
     def _write(self) -> None:

@@ -29,6 +29,7 @@ from headrace.log.checkpoints import Partition, read_offsets, write_lines
 from headrace.log.compaction import cleaning
 from headrace.log.compaction.plan import CleanedGroup, CleanedSegments, CleaningPlan, LastOfProducer
 from headrace.log.disk import Disk
+from headrace.log.io_throttle import IoThrottle
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.protocol.errors import KafkaError
@@ -39,18 +40,31 @@ logger = getLogger(__name__)
 CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 #: The memory of an entry of the key map: the slot of the dict, a key object of 16 bytes, an int object.
 _MAP_ENTRY_BYTES = 192
+_MIN_CHUNK_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerConfig:
     """The broker's settings ``log.cleaner.*``, with Kafka's defaults."""
 
+    threads: int = 1
+    #: The memory of the key maps of all threads, and how full a map may become.
     dedupe_buffer_bytes: int = 134_217_728
+    load_factor: float = 0.9
+    #: The memory for reading and writing, of all threads.
+    io_buffer_bytes: int = 524_288
+    #: The rate of all threads together.
     io_max_bytes_per_second: float = 1.7976931348623157e308
 
     @property
     def max_keys(self) -> int:
-        return max(1, self.dedupe_buffer_bytes // _MAP_ENTRY_BYTES)
+        """How many keys the map of one thread may have."""
+        return max(1, int(self.dedupe_buffer_bytes // self.threads // _MAP_ENTRY_BYTES * self.load_factor))
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How many bytes one thread reads at once, and collects for one write. One batch is read as a whole."""
+        return max(_MIN_CHUNK_BYTES, self.io_buffer_bytes // self.threads // 2)
 
 
 class CleaningStopped(Exception):
@@ -73,22 +87,6 @@ class DirtyRange:
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
 
-class Throttle:
-    """Limits the bytes per second that are read and written, on average since the throttle was created, by waiting."""
-
-    def __init__(self, bytes_per_second: float, clock: Clock, sleep: Callable[[float], object]) -> None:
-        self._bytes_per_second = bytes_per_second
-        self._clock, self._sleep = clock, sleep
-        self._started_ms = clock.monotonic_ms()
-        self._spent_bytes = 0
-
-    def spend(self, size_bytes: int) -> None:
-        self._spent_bytes += size_bytes
-        ahead_ms = self._spent_bytes * 1000 / self._bytes_per_second - (self._clock.monotonic_ms() - self._started_ms)
-        if ahead_ms >= 1:
-            self._sleep(ahead_ms / 1000)
-
-
 class Cleaner:
     def __init__(
         self,
@@ -99,7 +97,8 @@ class Cleaner:
     ) -> None:
         self.config = config or CleanerConfig()
         self._clock = clock
-        self._sleep = sleep
+        #: Shared by all threads. A change of the rate counts at once.
+        self._throttle = IoThrottle(lambda: max(1.0, self.config.io_max_bytes_per_second), clock, sleep)
         #: By log dir: the first dirty offset of each log. The file of a dir is read at its first use.
         self._first_dirty: dict[str, dict[Partition, int]] = {}
         self._being_cleaned: set[PartitionLog] = set()
@@ -199,6 +198,7 @@ class Cleaner:
             now_ms=self._clock.wall_ms(),
             disk=log.log_dir.disk,
             max_keys=self.config.max_keys,
+            chunk_bytes=self.config.chunk_bytes,
         )
 
     def build(self, plan: CleaningPlan, should_stop: Callable[[], bool] = lambda: False) -> CleanedSegments:
@@ -206,12 +206,11 @@ class Cleaner:
 
         :raises CleaningStopped: if ``should_stop`` says so, or if a segment was removed meanwhile.
         """
-        throttle = Throttle(self.config.io_max_bytes_per_second, self._clock, self._sleep)
 
         def pace(size_bytes: int) -> None:
+            self._throttle.spend(size_bytes, should_stop)
             if should_stop():
                 raise CleaningStopped(f"the cleaning of {plan.name} was stopped")
-            throttle.spend(size_bytes)
 
         try:
             return cleaning.build(plan, pace)

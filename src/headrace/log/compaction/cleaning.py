@@ -72,11 +72,11 @@ def _clean_segments(plan: CleaningPlan, cleaning: "_Cleaning", cleaned: CleanedS
                 if output is not None:
                     output.finish()
                 cleaned.groups.append(group := CleanedGroup([], []))
-                output = CleanedSegment(plan.disk, segment, pace)
+                output = CleanedSegment(plan, segment, pace)
             group.old.append(segment)
             group.old_sizes_bytes.append(size_bytes)
             group.has_changed |= len(group.old) > 1
-            for header, batch in read_batches(plan.disk, segment.path(LOG), size_bytes, pace):
+            for header, batch in read_batches(plan, segment, size_bytes, pace):
                 kept, aborted = cleaning.clean(header, batch)
                 group.has_changed |= kept is not batch
                 if kept is not None:

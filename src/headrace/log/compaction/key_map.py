@@ -11,7 +11,6 @@ from hashlib import blake2b
 
 from headrace.log.compaction.plan import CleaningPlan, Pace
 from headrace.log.compaction.transactions import CleanedTransactions
-from headrace.log.disk import Disk
 from headrace.log.segment import LOG, Segment
 from headrace.protocol.record_body import decompress_body, slice_records
 from headrace.protocol.records import (
@@ -23,7 +22,6 @@ from headrace.protocol.records import (
     read_header,
 )
 
-_READ_BYTES = 512 * 1024
 _DIGEST_BYTES = 16
 
 
@@ -36,7 +34,7 @@ def map_keys(plan: CleaningPlan, pace: Pace) -> tuple[dict[bytes, int], int]:
     end_offset = plan.first_dirty_offset
     transactions = CleanedTransactions(plan.aborted)
     for segment, size_bytes in _dirty_segments(plan):
-        for header, batch in read_batches(plan.disk, segment.path(LOG), size_bytes, pace):
+        for header, batch in read_batches(plan, segment, size_bytes, pace):
             if header.last_offset < plan.first_dirty_offset:
                 continue
             if header.last_offset >= plan.first_uncleanable_offset or len(latest) >= plan.max_keys:
@@ -68,15 +66,18 @@ def _dirty_segments(plan: CleaningPlan) -> Iterator[tuple[Segment, int]]:
             yield segment, size_bytes
 
 
-def read_batches(disk: Disk, path: str, size_bytes: int, pace: Pace) -> Iterator[tuple[BatchHeader, memoryview]]:
+def read_batches(
+    plan: CleaningPlan, segment: Segment, size_bytes: int, pace: Pace
+) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Every batch of a segment file, with its crc checked.
 
     :raises CorruptMessage: at the first batch that is cut or damaged.
     """
-    with disk.opened(path, os.O_RDONLY) as fd:
+    disk = plan.disk
+    with disk.opened(segment.path(LOG), os.O_RDONLY) as fd:
         position = 0
         while position < size_bytes:
-            chunk = disk.pread(fd, min(_READ_BYTES, size_bytes - position), position)
+            chunk = disk.pread(fd, min(plan.chunk_bytes, size_bytes - position), position)
             if len(chunk) >= HEADER_BYTES and (first_bytes := read_header(chunk).size_bytes) > len(chunk):
                 chunk = disk.pread(fd, min(first_bytes, size_bytes - position), position)
             pace(len(chunk))

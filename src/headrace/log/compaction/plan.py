@@ -36,6 +36,8 @@ class CleaningPlan:
     now_ms: int
     disk: Disk
     max_keys: int
+    #: How many bytes are read at once, and collected for one write.
+    chunk_bytes: int
 
     def offset_behind(self, segment: Segment) -> int:
         """Where the next segment begins; for the last one of the plan, where the cleaning must end."""
