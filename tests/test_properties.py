@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.properties import ConfigError, parse_overrides, parse_properties, read_properties_file
+from headrace.properties import ConfigError, parse_overrides, parse_properties, read_properties_file, to_properties
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\", "=": "\\=", ":": "\\:"}
@@ -95,3 +95,10 @@ def test_files(tmp_path: Path) -> None:
     path.write_bytes(b"a=\xff")
     with pytest.raises(ConfigError, match="not UTF-8"):
         read_properties_file(path)
+
+
+@given(st.dictionaries(TEXT.filter(bool), TEXT))
+def test_our_own_text_reads_back_and_is_ascii(properties: dict[str, str]) -> None:
+    written = to_properties(properties)
+    assert written.isascii()
+    assert parse_properties(written) == properties

@@ -1,4 +1,4 @@
-r"""Reads files of Java properties (``server.properties``).
+r"""Reads and writes files of Java properties (``server.properties``).
 
 A line is ``name=value``; ``:`` or blanks separate the two as well. ``#`` and ``!`` begin a comment line. A line that
 ends in an odd number of backslashes continues in the next line, whose leading blanks are dropped. ``\t``, ``\n``,
@@ -8,13 +8,15 @@ appears twice, the last value counts. Files are read as UTF-8; Java reads them a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from re import compile as regex
 
 _BLANKS = " \t\f"
 _LINE_END = regex(r"\r\n|\n|\r")
 _HEX4 = regex(r"[0-9a-fA-F]{4}")
+#: Characters that need no escape, wherever they stand.
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/,;[]\"'")
 _UNESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -45,6 +47,11 @@ def parse_properties(text: str) -> dict[str, str]:
     :raises ConfigError: if a ``\\uXXXX`` has not four hexadecimal digits.
     """
     return dict(_split(line) for line in _logical_lines(text))
+
+
+def to_properties(settings: Mapping[str, str]) -> str:
+    """Returns a properties text that :func:`parse_properties`, and Java, read as these settings."""
+    return "".join(f"{_escape(name)}={_escape(value)}\n" for name, value in settings.items())
 
 
 def parse_overrides(options: list[str]) -> dict[str, str]:
@@ -88,6 +95,12 @@ def _split(line: str) -> tuple[str, str]:
     if rest[:1] in ("=", ":"):
         rest = rest[1:].lstrip(_BLANKS)
     return _unescape(line[:end]), _unescape(rest)
+
+
+def _escape(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(code) if chr(code) in _PLAIN else f"\\u{code:04x}" for code in codes)
 
 
 def _unescape(text: str) -> str:

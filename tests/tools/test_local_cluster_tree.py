@@ -2,15 +2,16 @@
 
 import re
 import stat
+import time
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError
 
+from headrace.properties import parse_properties
 from headrace.testing.broker_process import BrokerProcess, StartFailed
 from headrace.testing.cluster_process import LocalClusterProcess
-from headrace.tools.start.local_cluster import without_secret
 from headrace.tools.zookeeper_shell import command as zookeeper_shell
 
 PATIENCE_S = 20
@@ -86,9 +87,38 @@ def test_a_broker_with_a_wrong_login_does_not_start(tree, tmp_path):
     assert "guess" not in str(failed.value)
 
 
-def test_the_command_line_in_the_log_shows_no_secrets():
-    arguments = ["--data", "x", "-o", "ssl.key.password=hunter2", "-o", "num.partitions=3"]
-    arguments += ["-o", 'listener.name.a.plain.sasl.jaas.config=Plain password="hunter3";', "-o", "typo=hunter4"]
-    line = " ".join(map(without_secret, arguments))
-    assert "hunter" not in line
-    assert "-o num.partitions=3" in line
+SECRETS = ("hunter2", "hunter3 \\ \u00e4 = # !", "hunter4", "hunter5")
+
+
+def test_secrets_of_options_are_in_no_process_and_no_log(tmp_path):
+    (tmp_path / "mine").write_text(f"sasl.oauthbearer.client.credentials.client.secret={SECRETS[3]}\n")
+    with LocalClusterProcess(
+        tmp_path / "data",
+        *("-o", f"password.encoder.secret={SECRETS[0]}"),
+        *("-o", f"listener.name.a.plain.sasl.jaas.config={SECRETS[1]}"),
+        *("-o", f"a.typo={SECRETS[2]}"),
+        *("-o", "num.partitions=3"),
+        *("--secrets", str(tmp_path / "mine")),
+        brokers=2,
+    ) as cluster:
+        file = tmp_path / "data" / "brokers.secrets"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert parse_properties(file.read_text()) == {
+            "password.encoder.secret": SECRETS[0],
+            "listener.name.a.plain.sasl.jaas.config": SECRETS[1],
+            "a.typo": SECRETS[2],
+        }
+        for number in (1, 2):
+            for name in ("cmdline", "environ"):
+                assert b"hunter" not in Path(f"/proc/{cluster.pid_of(number)}/{name}").read_bytes()
+        assert b"num.partitions=3" in Path(f"/proc/{cluster.pid_of(1)}/cmdline").read_bytes()
+        assert cluster.log.count("a.typo is not a setting") == 2  # the brokers have read the file
+        cluster.kill_broker(1)
+        deadline = time.monotonic() + PATIENCE_S
+        while "To start it again" not in cluster.log:
+            assert time.monotonic() < deadline, "the parent notices the death"
+            time.sleep(0.05)
+        assert "hunter" not in cluster.log
+        assert f"--secrets {tmp_path / 'mine'} --secrets {file}" in cluster.log
+        assert cluster.terminate() == 0
+        assert not file.exists()

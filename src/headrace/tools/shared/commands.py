@@ -118,8 +118,8 @@ def add_overrides(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         dest="overrides",
-        help="one setting. Other users of the host see it in the list of processes (ps): put passwords into --config "
-        "FILE, and let only the owner read the file",
+        help="one setting. Other users of the host see it in the list of processes (ps): put passwords into a file "
+        "(--config), and let only the owner read the file",
     )
 
 

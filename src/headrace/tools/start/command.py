@@ -101,6 +101,15 @@ def parser() -> argparse.ArgumentParser:
         help="the id of the broker; with --brokers of the first one (default: the id in the data folder, or a new id)",
     )
     parser.add_argument("--config", metavar="FILE", type=Path, help="a Kafka server.properties file")
+    parser.add_argument(
+        "--secrets",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="a file with further settings, which count more than those of --config: passwords, for example. May be "
+        "repeated",
+    )
     add_overrides(parser)
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics at this address")
     parser.add_argument(
@@ -130,8 +139,10 @@ def _who(options: argparse.Namespace) -> str:
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
-    """The settings: the defaults of this command, overridden by the file, overridden by the command line."""
+    """The settings: the defaults of this command, overridden by the files, overridden by the command line."""
     properties = dict(_FIRST_START) if options.config is None else read_properties_file(options.config)
+    for file in options.secrets:
+        properties.update(read_properties_file(file))
     if options.data is not None or not {"log.dirs", "log.dir"} & properties.keys():
         properties["log.dirs"] = "headrace-data" if options.data is None else options.data
     if options.listen is not None or "listeners" not in properties:

@@ -9,6 +9,9 @@ new at each start. The brokers read the secret from ``DATA/zookeeper/brokers.log
 secret is in a file, not in an inherited descriptor, because a broker may be started again by hand. The login is for the
 whole tree; access control lists of znodes would not protect what an earlier start has created.
 
+Every user of the host can read the arguments of a process, too. The parent writes secret settings of its own ``-o``
+options to ``DATA/brokers.secrets``, and removes the file at its end.
+
 The parent notices the death of a broker at once, and ends the broker's session, so that other brokers take over without
 waiting for the session timeout. The parent does not restart the broker; the log has the command for it. If no broker is
 left, the parent exits with code 1. SIGTERM and Ctrl-C stop one broker after the other by a controlled shutdown, the
@@ -26,8 +29,8 @@ import secrets
 import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from logging import getLogger
 from pathlib import Path
 from socket import gethostname
@@ -44,6 +47,7 @@ from headrace.coordination.tree.caller import digest_of
 from headrace.coordination.tree.store import write_private
 from headrace.coordination.znodes import ControllerRegistration
 from headrace.event_loop import new_event_loop
+from headrace.properties import parse_overrides, to_properties
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree
 
 logger = getLogger("headrace")
@@ -52,6 +56,7 @@ _COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()"
 #: Where the tree is, in the data folder.
 TREE_FOLDER = "zookeeper"
 _LOGIN_FILE = "brokers.login"
+_SECRETS_FILE = "brokers.secrets"
 _CANNOT_START = 2
 _FIRST_ID = 1
 _PR_SET_PDEATHSIG = 1
@@ -84,6 +89,7 @@ class _LocalCluster:
         self._stopping = asyncio.Event()
         self._service: TreeService | None = None
         self._login_file: Path | None = None
+        self._secrets: Path | None = None
 
     async def serve(self) -> int:
         if (self._data / "meta.properties").exists():
@@ -91,6 +97,28 @@ class _LocalCluster:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _ask_to_stop, self._stopping)
+        with self._secrets_file() as self._secrets:
+            return await self._serve_brokers()
+
+    @contextmanager
+    def _secrets_file(self) -> Iterator[Path | None]:
+        """Writes the secrets among the options ``-o`` to a file. Yields None if there are none."""
+        secrets = {name: text for name, text in parse_overrides(self._options.overrides).items() if is_secret(name)}
+        if not secrets:
+            yield None
+            return
+        path = self._data / _SECRETS_FILE
+        try:
+            self._data.mkdir(parents=True, exist_ok=True)
+            write_private(path, to_properties(secrets).encode())
+        except OSError as error:
+            raise ClusterError(f"cannot write {path}: {error.strerror}") from None
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _serve_brokers(self) -> int:
         async with self._tree() as connect:
             self._brokers = [
                 _BrokerProcess(number, self._arguments(number, connect)) for number in range(self._options.brokers)
@@ -142,8 +170,11 @@ class _LocalCluster:
                 "-o",
                 f"broker.rack={gethostname()}",
             ]  # So that replicas of one partition go to several hosts.
-        for override in options.overrides:
-            arguments += ["-o", override]
+        for file in (*options.secrets, *([] if self._secrets is None else [self._secrets])):
+            arguments += ["--secrets", str(file)]
+        for name, text in parse_overrides(options.overrides).items():
+            if not is_secret(name):
+                arguments += ["-o", f"{name}={text}"]
         return arguments
 
     def _broker_id(self, number: int) -> int | None:
@@ -233,8 +264,7 @@ class _BrokerProcess:
 
     @property
     def command_line(self) -> str:
-        """For the log: without the values of secret settings."""
-        return shlex.join(["headrace", "start", *map(without_secret, self._arguments)])
+        return shlex.join(["headrace", "start", *self._arguments])
 
     @property
     def pid(self) -> int:
@@ -289,11 +319,10 @@ async def _first_of(*futures: asyncio.Future[Any]) -> None:
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
-def without_secret(argument: str) -> str:
-    """Hides the value of an argument NAME=VALUE, if it is or may be a secret."""
-    name, equals, _ = argument.partition("=")
-    key = broker_key(name.strip())
-    return f"{name}=..." if equals and (key is None or key.type is ConfigType.PASSWORD) else argument
+def is_secret(name: str) -> bool:
+    """Whether the value of a setting is a secret, or may be one because the name is unknown."""
+    key = broker_key(name)
+    return key is None or key.type is ConfigType.PASSWORD
 
 
 def _die_with_parent() -> None:
