@@ -200,6 +200,7 @@ class Broker:
             queue=self.queue,
             metrics=self.metrics.requests,
             timer=runtime.timer,
+            run_blocking=runtime.run_blocking,
             new_login=None if self.authentication is None else self.authentication.login_on,
         )
         self._listeners = [self.listener_class(address, context) for address in self.config.listeners.bound]

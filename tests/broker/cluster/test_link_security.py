@@ -1,11 +1,12 @@
 """How brokers connect to each other: stores and credentials of their listener, read again when they change."""
 
+import asyncio
 import os
 
 import pytest
 
 from certificates import certificate
-from headrace.broker.cluster.link_security import link_security
+from headrace.broker.cluster.link_security import link_security as security_of_links
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.properties import ConfigError
 from token_harness import answer, endpoint
@@ -22,6 +23,10 @@ JAAS = "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config"
 
 def config(**settings):
     return BrokerConfig.load(settings)
+
+
+def link_security(settings):
+    return security_of_links(settings, asyncio.to_thread)
 
 
 def test_plain_text():
@@ -65,20 +70,38 @@ def test_missing_credentials_stop_the_broker():
         link_security(config(**SASL, **{JAAS: f'{SCRAM} username="broker";'}))
 
 
-def test_new_connections_use_a_store_that_has_changed(tmp_path, caplog):
+async def test_a_changed_store_counts_when_settings_are_sent_again(tmp_path, caplog):
+    """As in Kafka, a changed file alone changes nothing: it may be half written."""
     settings = certificate().write(tmp_path)
     tls = {"security.inter.broker.protocol": "SSL", "listeners": "SSL://127.0.0.1:1"}
-    security = link_security(config(**tls, **settings))
+    made = config(**tls, **settings)
+    security = link_security(made)
     assert security.protocol == "SSL"
     first = security.tls()
+    await made.sent_again()
     assert security.tls() is first
     (tmp_path / "server-issuer.pem").write_text(certificate(issuer="two").issuer + certificate().issuer)
+    assert security.tls() is first
+    await made.sent_again()
     second = security.tls()
     assert second is not first
     assert len(second.get_ca_certs()) == 2
     (tmp_path / "server-issuer.pem").write_text("broken")
+    await made.sent_again()
     assert security.tls() is second
-    assert "cannot be read again" in caplog.text
+    assert "the client of other brokers keeps its key and trust stores" in caplog.text
+
+
+async def test_a_changed_setting_counts_at_once(tmp_path):
+    settings = certificate().write(tmp_path)
+    made = config(**{"security.inter.broker.protocol": "SSL", "listeners": "SSL://127.0.0.1:1"}, **settings)
+    security = link_security(made)
+    first = security.tls()
+    (tmp_path / "two.pem").write_text(certificate(issuer="two").issuer + certificate().issuer)
+    made.apply_dynamic({"listener.name.ssl.ssl.truststore.location": str(tmp_path / "two.pem")}, {})
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+    assert security.tls() is not first
+    assert len(security.tls().get_ca_certs()) == 2
 
 
 def test_a_store_that_is_not_there_stops_the_broker(tmp_path):

@@ -1,6 +1,8 @@
 """Key and trust stores of a running broker: replaced by AlterConfigs, reloaded from changed files, refused."""
 
 import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -14,6 +16,7 @@ from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.start_error import StartError
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
+from headrace.security.tls import loaded_stores
 from headrace.testing.broker_process import BrokerProcess, StartFailed
 from headrace.testing.raw_client import RawClient
 
@@ -90,6 +93,38 @@ def test_the_same_location_again_reloads_a_changed_file(tmp_path):
         assert alter(admin, (location, SET, str(tmp_path / "keys.pem"))) == (0, "")
         assert certificate_of(broker) == second
         assert is_answered(early), "open connections stay"
+
+
+def test_other_clients_are_served_while_stores_are_read(tmp_path, monkeypatch):
+    """A PKCS12 store with many iterations takes a second. The loop does not wait for it, and no change is lost."""
+    is_reading, may_go_on, readers = threading.Event(), threading.Event(), set()
+    load_key_store = loaded_stores.load_key_store
+
+    def slow_load(options):
+        readers.add(threading.current_thread().name)
+        is_reading.set()
+        assert may_go_on.wait(20)
+        return load_key_store(options)
+
+    with two_listeners(tmp_path) as (broker, admin), Client(address(broker, "PLAINTEXT")) as other:
+        first = certificate_of(broker)
+        write_store(tmp_path, issue())
+        monkeypatch.setattr(loaded_stores, "load_key_store", slow_load)
+        with ThreadPoolExecutor(2) as pool:
+            location = (f"{PREFIX}ssl.keystore.location", SET, str(tmp_path / "keys.pem"))
+            altering = pool.submit(alter, admin, location)
+            try:
+                assert is_reading.wait(20)
+                assert is_answered(other), "the loop is free"
+                assert not altering.done()
+                second = pool.submit(alter, other, ("log.cleaner.threads", SET, "2"))
+            finally:
+                may_go_on.set()
+            assert altering.result(20) == second.result(20) == (0, "")
+        assert certificate_of(broker) != first
+        assert all(name.startswith("headrace-io") for name in readers)
+        stored = broker.core.config.dynamic_broker
+        assert stored.keys() == {f"{PREFIX}ssl.keystore.location", "log.cleaner.threads"}
 
 
 def test_another_location_is_used_by_new_handshakes_and_after_a_restart(tmp_path):

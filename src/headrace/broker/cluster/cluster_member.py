@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.metadata_cache import Node
     from headrace.broker.network.connection import Connection
+    from headrace.broker.services import RunBlocking
     from headrace.client.security.connection_security import ConnectionSecurity
     from headrace.log.log_manager import LogManager
 
@@ -121,7 +122,7 @@ class ClusterMember(ClusterRole):
             raise StartError(f"cannot read the earlier registration of this broker: {error}") from None
         context, config, clock = self._context, self._context.config, self._context.runtime.clock
         broker_id = config.int("broker.id")
-        security = _link_security(config)
+        security = _link_security(config, context.runtime.run_blocking)
         self.links = Links(
             self._address_of,
             clock,
@@ -304,9 +305,9 @@ class ClusterMember(ClusterRole):
             await self._session.close()
 
 
-def _link_security(config: BrokerConfig) -> ConnectionSecurity:
+def _link_security(config: BrokerConfig, run_blocking: RunBlocking) -> ConnectionSecurity:
     try:
-        return link_security(config)
+        return link_security(config, run_blocking)
     except ConfigError as error:
         raise StartError(str(error)) from None
 

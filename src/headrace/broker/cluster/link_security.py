@@ -4,14 +4,12 @@ TLS: the listener's own key store is the client's certificate, and its trust sto
 SASL: the broker logs in by ``sasl.mechanism.inter.broker.protocol``, with username and password of the mechanism's JAAS
 line, or with a token (``configs/link_token_rules.py``). All connections share a token, and its successor.
 
-Settings are read for each new connection, so a change at run time counts for new connections. Stores are read again if
-a setting or the file has changed. If the new store cannot be read, the broker logs that and keeps the last one.
+Credentials are read for each new connection, so a change at run time counts for new connections. Stores are read again
+when a client has sent settings of this broker, as for the listener itself (``store_reload.py``).
 """
 
 from __future__ import annotations
 
-import os
-from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.configs.sasl_rules import link_mechanism
@@ -25,18 +23,14 @@ if TYPE_CHECKING:
 
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.listener_config import ListenerConfig
+    from headrace.broker.services import RunBlocking
     from headrace.client.security.connection_security import Credentials
     from headrace.client.security.options import SecurityOptions
     from headrace.security.sasl.mechanism import ClientMechanism
-    from headrace.security.tls import TlsOptions
-
-logger = getLogger(__name__)
-
-#: A store's file as it was when it was read: time of change and size.
-_Stamp = tuple[int, int] | None
+    from headrace.security.tls.loaded_stores import LoadedStores
 
 
-def link_security(config: BrokerConfig) -> ConnectionSecurity:
+def link_security(config: BrokerConfig, run_blocking: RunBlocking) -> ConnectionSecurity:
     """Makes the security of connections to other brokers.
 
     :raises ConfigError: if a store cannot be read, or the credentials are missing.
@@ -47,48 +41,52 @@ def link_security(config: BrokerConfig) -> ConnectionSecurity:
         return PLAINTEXT
     tls = _LinkTls(config, name) if protocol.has_tls else None
     credentials = _LinkCredentials(config, name) if protocol.has_sasl else None
-    if tls is not None:
-        tls.load()
     if credentials is not None:
         credentials.check()
-    return ConnectionSecurity(None if tls is None else tls.context, credentials)
+    if tls is None:
+        return ConnectionSecurity(None, credentials)
+    from headrace.broker.store_reload import StoreReload
+
+    StoreReload(config, run_blocking, "the client of other brokers", read=tls.read_again, use=tls.use)
+    return ConnectionSecurity(tls.context, credentials)
 
 
 class _LinkTls:
     """The TLS context of connections to other brokers."""
 
     def __init__(self, config: BrokerConfig, listener: str) -> None:
-        self._settings = config.of_listener(listener)
-        self._loaded: tuple[TlsOptions, list[_Stamp]] | None = None
-        self._context: SSLContext
-
-    def context(self) -> SSLContext:
-        try:
-            self.load()
-        except ConfigError as error:
-            logger.error("the stores for connections to other brokers cannot be read again: %s", error)
-        return self._context
-
-    def load(self) -> None:
         """
         :raises ConfigError: if a store cannot be read.
         """
+        self._listener = listener
+        self._stores: LoadedStores | None = None
+        self._context: SSLContext
+        read = self.read_again(config)
+        assert read is not None
+        self.use(read)
+
+    def context(self) -> SSLContext:
+        return self._context
+
+    def read_again(self, config: BrokerConfig) -> tuple[LoadedStores, SSLContext] | None:
+        """Reads the stores of these settings; None if they are the present ones.
+
+        :raises ConfigError: if a store cannot be read.
+        """
         from headrace.security.tls import TlsOptions, client_context
+        from headrace.security.tls.loaded_stores import LoadedStores
         from headrace.security.tls.options import SETTING_NAMES
 
-        options = TlsOptions.from_settings({name: self._settings[name] for name in SETTING_NAMES})
-        stamps = [_stamp(path) for path in (options.keystore_location, options.truststore_location)]
-        if self._loaded != (options, stamps):
-            self._context = client_context(options)
-            self._loaded = (options, stamps)
+        settings = config.of_listener(self._listener)
+        options = TlsOptions.from_settings({name: settings[name] for name in SETTING_NAMES})
+        if self._stores is not None and self._stores.is_current(options):
+            return None
+        stores = LoadedStores.load(options)
+        return stores, client_context(options, stores)
 
-
-def _stamp(path: str | None) -> _Stamp:
-    try:
-        found = None if path is None else os.stat(path)
-    except OSError:
-        return None
-    return None if found is None else (found.st_mtime_ns, found.st_size)
+    def use(self, read: tuple[LoadedStores, SSLContext]) -> None:
+        """Uses stores for new connections."""
+        self._stores, self._context = read
 
 
 class _LinkCredentials:

@@ -9,8 +9,9 @@ event loop's thread. Reading a value is one dictionary access.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from logging import getLogger
 from typing import NamedTuple
@@ -54,7 +55,9 @@ class BrokerConfig:
         self._watchers: dict[builtins.str, builtins.list[Callable[[Value], None]]] = {}
         self._any_watchers: builtins.list[Callable[[frozenset[builtins.str]], None]] = []
         self._checks: builtins.list[Callable[[BrokerConfig], object]] = []
-        self._sent_again_watchers: builtins.list[Callable[[], None]] = []
+        self._sent_again_watchers: builtins.list[Callable[[], Awaitable[None]]] = []
+        #: Whoever changes stored settings of the broker holds this lock from reading them until they are in force.
+        self.change_lock = asyncio.Lock()
         #: Unknown names, which are perhaps typing errors, with their values.
         self.unknown = unknown
         #: Names that Apache Kafka has and that are ignored here, with the reason.
@@ -149,17 +152,26 @@ class BrokerConfig:
     def add_check(self, check: Callable[[BrokerConfig], object]) -> None:
         """Calls a check before new settings of this broker are stored. It gets all settings as they will be.
 
-        The check raises ConfigError to refuse them. It changes nothing.
+        The check raises ConfigError to refuse them. It changes nothing, and is called on a thread.
         """
         self._checks.append(check)
 
-    def on_sent_again(self, callback: Callable[[], None]) -> None:
+    @property
+    def has_checks(self) -> builtins.bool:
+        """Whether :meth:`candidate` calls checks. They read files, so it is called on a thread then."""
+        return builtins.bool(self._checks)
+
+    def on_sent_again(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Calls back when a client has set settings of this broker, also if no value has changed."""
         self._sent_again_watchers.append(callback)
 
-    def sent_again(self) -> None:
+    async def sent_again(self) -> None:
         for callback in self._sent_again_watchers:
-            callback()
+            await callback()
+
+    def snapshot(self) -> BrokerConfig:
+        """Returns the present settings, for another thread. They do not change."""
+        return BrokerConfig(self._layers, self.unknown, self.ignored)
 
     def candidate(
         self, broker_overrides: Mapping[builtins.str, builtins.str], *, per_broker: builtins.bool

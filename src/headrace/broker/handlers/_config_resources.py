@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
-    from headrace.broker.services import ConfigStore
+    from headrace.broker.services import ConfigStore, RunBlocking
     from headrace.broker.topics import Topics
 
 TOPIC = 2
@@ -45,6 +45,7 @@ class StoredConfigs(NamedTuple):
     topics: Topics
     group_configs: GroupConfigs
     config_store: ConfigStore
+    run_blocking: RunBlocking
 
 
 #: The types of resources whose settings belong to the cluster itself.
@@ -129,8 +130,13 @@ async def _alter_broker(
     check_broker_name(stored.broker_id, name)
     is_default = name == CLUSTER_DEFAULT
     config = stored.config
-    configs = change(resource, config.dynamic_default if is_default else config.dynamic_broker, not is_default)
-    if not validate_only:
-        await stored.config_store.set_dynamic_configs(name, configs)
-        if not is_default:
-            config.sent_again()
+    async with config.change_lock:
+        before = config.dynamic_default if is_default else config.dynamic_broker
+        if config.has_checks and not is_default:
+            configs = await stored.run_blocking(change, resource, before, True)
+        else:
+            configs = change(resource, before, not is_default)
+        if not validate_only:
+            await stored.config_store.set_dynamic_configs(name, configs)
+            if not is_default:
+                await config.sent_again()

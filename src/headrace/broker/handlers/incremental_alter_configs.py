@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.configs.resources import ResourceKind
-    from headrace.broker.services import ConfigStore
+    from headrace.broker.services import ConfigStore, RunBlocking
     from headrace.broker.topics import Topics
 
 
@@ -29,6 +29,7 @@ async def handle(
     topics: Topics,
     group_configs: GroupConfigs,
     config_store: ConfigStore,
+    run_blocking: RunBlocking,
 ) -> Reply:
     def change_resource(kind: ResourceKind, resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
         return alter_resource(kind, stored, _changes(resource), config)
@@ -36,7 +37,7 @@ async def handle(
     def change_broker(resource: Any, stored: Mapping[str, str], per_broker: bool) -> dict[str, str]:
         return alter_broker(stored, _changes(resource), config, per_broker=per_broker)
 
-    stored = StoredConfigs(authorizer, broker_id, config, topics, group_configs, config_store)
+    stored = StoredConfigs(authorizer, broker_id, config, topics, group_configs, config_store, run_blocking)
     return await alter_resources(request, stored, change_resource, change_broker)
 
 

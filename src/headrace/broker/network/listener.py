@@ -17,13 +17,13 @@ from headrace.broker.network.connection import Connection
 from headrace.broker.network.connections import Connections
 from headrace.broker.network.plain_channel import PlainChannel
 from headrace.broker.network.request_queue import RequestQueue
-from headrace.properties import ConfigError
 from headrace.runtime.timer import Timer
 
 if TYPE_CHECKING:
     from headrace.broker.authentication.login import Login
     from headrace.broker.network.listener_tls import ListenerTls
     from headrace.broker.network.network_threads import NetworkThreads
+    from headrace.broker.services import RunBlocking
 
 logger = getLogger(__name__)
 
@@ -41,6 +41,7 @@ class ListenerContext:
     queue: RequestQueue
     metrics: RequestMetrics
     timer: Timer
+    run_blocking: RunBlocking
     #: Makes the login of a new connection of a listener with SASL. None if no listener has SASL.
     new_login: Callable[[str], Login] | None = None
 
@@ -61,6 +62,7 @@ class Listener:
         self._queue = context.queue
         self._metrics = context.metrics
         self._timer = context.timer
+        self._run_blocking = context.run_blocking
         self._new_login = context.new_login if address.protocol.has_sasl else None
         assert self._new_login is not None or not address.protocol.has_sasl, "nobody would have to log in"
         self._socket: socket.socket | None = None
@@ -78,6 +80,7 @@ class Listener:
         # A broker without TLS does not load ssl, and starts faster.
         from headrace.broker.network.listener_tls import ListenerTls
         from headrace.broker.network.network_threads import NetworkThreads
+        from headrace.broker.store_reload import StoreReload
 
         config = self._config
         self._tls = tls = ListenerTls.load(self.name, self._protocol, config)
@@ -86,22 +89,11 @@ class Listener:
         )
         config.on_any_change(self._settings_changed)
         config.add_check(tls.new_stores)
-        config.on_sent_again(self._replace_stores)
-
-    def _replace_stores(self) -> None:
-        """Uses other key and trust stores for new handshakes, if they have changed. Open connections stay open."""
-        assert self._tls is not None
-        try:
-            if self._tls.replace_stores(self._config):
-                logger.info("listener %s uses new key and trust stores for new connections", self.name)
-        except ConfigError as error:
-            logger.error("listener %s keeps its key and trust stores: %s", self.name, error)
+        StoreReload(config, self._run_blocking, f"listener {self.name}", read=tls.read_again, use=tls.use)
 
     def _settings_changed(self, names: frozenset[str]) -> None:
         if self._network_threads is not None and any(name.endswith("num.network.threads") for name in names):
             self._network_threads.resize(self._config.of_listener(self.name).int("num.network.threads"))
-        if any(".ssl." in name for name in names):
-            self._replace_stores()
 
     def bind(self) -> tuple[str, int]:
         """Binds the socket without accepting connections yet. Returns the bound address, with the real port for port 0.

@@ -4,8 +4,8 @@ The settings are Kafka's ``ssl.*`` names, also with the listener's prefix. On a 
 by SASL: the broker asks for certificates only if ``ssl.client.auth`` is set with the listener's prefix (KIP-684), and
 the principal is that of the login.
 
-Key and trust stores are replaced while the broker runs, if a setting or a file has changed. Kafka's rules say which
-stores may replace others (``security/tls/replacement.py``).
+Key and trust stores are replaced while the broker runs (``store_reload.py``). Kafka's rules say which stores may
+replace others (``security/tls/replacement.py``).
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from headrace.broker.network.processor import Processor
 
 logger = getLogger(__name__)
+
+#: Stores, and the context of new handshakes with them.
+NewStores = tuple[LoadedStores, SSLContext]
 
 
 @dataclass(slots=True)
@@ -83,17 +86,18 @@ class ListenerTls:
             check_mutual_trust(self.stores, stores)
         return stores
 
-    def replace_stores(self, config: BrokerConfig) -> bool:
-        """Uses the stores of the present settings for new handshakes. Returns whether they are others than before.
+    def read_again(self, config: BrokerConfig) -> NewStores | None:
+        """Reads the stores of these settings for new handshakes; None if they are the present ones.
 
         :raises ConfigError: if the stores cannot be used; the listener then keeps those that it has.
         """
         stores = self.new_stores(config)
-        if stores is None:
-            return False
-        self.context, self.stores = server_context(stores.options, stores), stores
-        _warn_of_expired(self.name, stores)
-        return True
+        return None if stores is None else (stores, server_context(stores.options, stores))
+
+    def use(self, new: NewStores) -> None:
+        """Uses stores for new handshakes."""
+        self.stores, self.context = new
+        _warn_of_expired(self.name, self.stores)
 
     def channel(self, sock: socket.socket, processor: Processor) -> TlsChannel:
         return TlsChannel(sock, self.context, processor, self.principal_of)
