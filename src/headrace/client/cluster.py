@@ -29,6 +29,7 @@ from headrace.client.errors import (
     is_retriable,
 )
 from headrace.client.metadata import Metadata
+from headrace.client.metrics.connections import ConnectionMetrics
 from headrace.client.pool import ConnectionPool
 from headrace.client.retry import Backoff, Deadline
 from headrace.client.types import Node, PartitionInfo
@@ -52,10 +53,12 @@ class Cluster:
         clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         may_create_topics: bool = True,
+        metrics: ConnectionMetrics | None = None,
     ) -> None:
         """
         :param may_create_topics: False if a request for metadata must never create a topic.
         :param sleep: waits for a number of seconds. Tests pass a function that moves their clock.
+        :param metrics: counts what the connections do.
         """
         self.config = config
         self.metadata = Metadata()
@@ -64,7 +67,7 @@ class Cluster:
         self._may_create_topics = may_create_topics
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._bootstrap = {-1 - at: Node(-1 - at, *parse_address(s)) for at, s in enumerate(config.bootstrap_servers)}
-        self._pool = ConnectionPool(config, self.clock, self._pause)
+        self._pool = ConnectionPool(config, self.clock, self.pause, metrics=metrics)
         self._coordinators = Coordinators(self._connect, self._connect_to_any, self._request_timeout_ms)
         self._refreshing = asyncio.Lock()
 
@@ -167,7 +170,7 @@ class Cluster:
                     f"there is no topic {topic!r}, even after {deadline.timeout_ms:.0f} ms; create it, or set "
                     "auto.create.topics.enable on the brokers",
                 )
-            await self._pause(delay_ms, deadline)
+            await self.pause(delay_ms, deadline)
 
     # -- connections
 
@@ -308,7 +311,7 @@ class Cluster:
             delay_ms = self._backoff.delay_ms(len(failures))
             if delay_ms >= deadline.left_ms():
                 raise self._last_error(what, failures, deadline) from failures[-1]
-            await self._pause(delay_ms, deadline)
+            await self.pause(delay_ms, deadline)
 
     def _last_error(self, what: str, failures: list[HeadraceError], deadline: Deadline) -> HeadraceError:
         hint = f". Is there a broker at {', '.join(self.config.bootstrap_servers)} (bootstrap_servers)?"
@@ -337,7 +340,8 @@ class Cluster:
     def _request_timeout_ms(self, deadline: Deadline) -> float:
         return max(1, min(self.config.request_timeout_ms, deadline.left_ms()))
 
-    async def _pause(self, delay_ms: float, deadline: Deadline) -> None:
+    async def pause(self, delay_ms: float, deadline: Deadline) -> None:
+        """Waits, but at most until the deadline."""
         delay_ms = min(delay_ms, deadline.left_ms())
         if delay_ms > 0:
             await self._sleep(delay_ms / 1000)

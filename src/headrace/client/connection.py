@@ -9,6 +9,10 @@ it is not copied either: the caller gets the buffer that the answer was received
 
 TLS is the event loop's transport. SASL is a login before the first request (``security/login.py``). A failure of either
 is an :class:`AuthenticationFailed`. Before the login the broker may send short frames only.
+
+After an answer with a throttle time, requests wait until that time is over (``throttle.py``). The requests that are
+unanswered by then get that much more time. A request that times out while it waits is never sent, and the connection
+stays open.
 """
 
 from __future__ import annotations
@@ -16,10 +20,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from logging import getLogger
-from math import inf
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from headrace.client.broker_versions import API_VERSIONS_VERSION, SOFTWARE, BrokerApis, Versions
 from headrace.client.errors import (
     AuthenticationFailed,
     BadResponse,
@@ -27,16 +31,18 @@ from headrace.client.errors import (
     ErrorCode,
     HeadraceError,
     KafkaTimeout,
-    UnsupportedByBroker,
-)
+)  # fmt: skip
 from headrace.client.security.connection_security import PLAINTEXT, ConnectionSecurity, Credentials
 from headrace.client.security.failures import connect_failure, protocol_question, tls_failure
-from headrace.protocol.api import Api, versions_of
+from headrace.client.throttle import Parts, Throttle, must_wait
+from headrace.client.unanswered import DeadlineTimer, UnansweredRequest
+from headrace.protocol.api import Api
 from headrace.protocol.frames import BadFrame, FrameReader
-from headrace.protocol.wire.client_codec import decode_response, encode_request
+from headrace.protocol.wire.client_codec import encode_request
 
 if TYPE_CHECKING:
-    from headrace.client.security.login import Login, Parts
+    from headrace.client.metrics.connections import NodeMetrics
+    from headrace.client.security.login import Login
 
 logger = getLogger(__name__)
 
@@ -44,36 +50,27 @@ _CORRELATION_ID = Struct(">i")
 _ERROR_CODE = Struct(">h")
 _MAX_CORRELATION_ID = 2**31 - 1
 
-#: Brokers since Kafka 2.4 support it. An older broker answers in version 0 with an error (KIP-511).
-_API_VERSIONS_VERSION = 3
 #: Protects against nonsense. It does not limit real answers.
 MAX_RESPONSE_BYTES = 2**31 - 1
 #: The largest frame before the login.
 MAX_LOGIN_FRAME_BYTES = 64 * 1024
 #: A raw answer up to this size is copied, so that a small answer does not keep a whole buffer in memory.
 _COPIED_BYTES = 4096
-_NEVER = inf
-#: The timers of an event loop have a resolution of one millisecond.
-_TIMER_ERROR_S = 0.001
-
-
-class _UnansweredRequest(NamedTuple):
-    """A request that waits for its answer."""
-
-    api: Api
-    version: int
-    is_raw: bool
-    answer: asyncio.Future[Any]
-    timeout_ms: float
-    #: In the loop's time.
-    deadline: float
+_LENGTH_BYTES = 4
 
 
 class Connection(asyncio.BufferedProtocol):
     """A connection, made by :meth:`open`. The event loop calls the methods of ``asyncio.BufferedProtocol``."""
 
     def __init__(
-        self, host: str, port: int, *, client_id: str | None, timeout_ms: float, security: ConnectionSecurity
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None,
+        timeout_ms: float,
+        security: ConnectionSecurity,
+        metrics: NodeMetrics | None = None,
     ) -> None:
         self.host, self.port = host, port
         self.client_id = client_id
@@ -81,15 +78,13 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader(MAX_RESPONSE_BYTES)
-        self._unanswered: dict[int, _UnansweredRequest] = {}
-        #: One timer for all requests. It fires at the first deadline; if that request is answered by then, it is set
-        #: again.
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = _NEVER
+        self._unanswered: dict[int, UnansweredRequest] = {}
+        self._timer = DeadlineTimer(self._loop, self._unanswered, self._expired)
+        self._throttle = Throttle(self._loop, self._unanswered, self._write_or_log_in)
+        #: The sensors of the broker; None if nobody counts.
+        self.metrics = metrics
         self._last_correlation_id = 0
-        self._versions: dict[int, tuple[int, int]] = {}
-        #: The finalized features of the cluster: name and level (KIP-584).
-        self.features: dict[str, int] = {}
+        self._apis = BrokerApis(self.address)
         self._security = security
         #: None without SASL.
         self._login: Login | None = None
@@ -111,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         connect_timeout_ms: float | None = None,
         learns_versions: bool = True,
         security: ConnectionSecurity = PLAINTEXT,
+        metrics: NodeMetrics | None = None,
     ) -> Connection:
         """Connects, asks for the versions that the broker supports, and logs in.
 
@@ -121,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         :raises AuthenticationFailed: if the TLS handshake or the login fails.
         """
         connect_timeout_ms = timeout_ms if connect_timeout_ms is None else connect_timeout_ms
-        connection = cls(host, port, client_id=client_id, timeout_ms=timeout_ms, security=security)
+        connection = cls(host, port, client_id=client_id, timeout_ms=timeout_ms, security=security, metrics=metrics)
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 await connection._set_up(connect_timeout_ms, learns_versions=learns_versions)
@@ -176,43 +172,46 @@ class Connection(asyncio.BufferedProtocol):
         """The number of unanswered requests."""
         return len(self._unanswered)
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether requests wait, because the broker has asked for a pause."""
+        return self._throttle.is_on
+
+    @property
+    def throttle_left_ms(self) -> float:
+        """The time until requests are sent again."""
+        return self._throttle.left_ms() if self._throttle.is_on else 0.0
+
     # -- versions
 
     @property
-    def versions(self) -> Mapping[int, tuple[int, int]]:
+    def versions(self) -> Versions:
         """The lowest and highest version that the broker supports, by API key."""
-        return self._versions
+        return self._apis.versions
+
+    @property
+    def features(self) -> Mapping[str, int]:
+        """The finalized features of the cluster: name and level (KIP-584)."""
+        return self._apis.features
 
     def supports(self, api: Api, version: int) -> bool:
         """Whether both sides support a version of an API."""
-        lowest, highest = self._versions.get(api, (0, -1))
-        return lowest <= version <= highest and version in versions_of(api)
+        return self._apis.supports(api, version)
 
     def version_of(self, api: Api, most: int | None = None) -> int:
         """Returns the highest version that both sides support, but at most ``most``.
 
         :raises UnsupportedByBroker: if there is no such version.
         """
-        ours = versions_of(api)
-        lowest, highest = self._versions.get(api, (0, -1))
-        version = min(highest, ours[-1]) if most is None else min(highest, ours[-1], most)
-        if version < max(lowest, ours[0]):
-            theirs = f"supports v{lowest} to v{highest}" if highest >= 0 else "does not support it"
-            wanted = f"v{ours[0]} to v{ours[-1] if most is None else most}"
-            raise UnsupportedByBroker(message=f"{api.label} is needed in {wanted}, but {self.address} {theirs}")
-        return version
+        return self._apis.version_of(api, most)
 
     async def _learn_versions(self, timeout_ms: float) -> None:
-        fields = {"client_software_name": "headrace", "client_software_version": "0.1.0"}
-        version = _API_VERSIONS_VERSION
-        frame = await self.send(Api.API_VERSIONS, version, fields, timeout_ms=timeout_ms, is_raw=True)
+        version = API_VERSIONS_VERSION
+        frame = await self.send(Api.API_VERSIONS, version, SOFTWARE, timeout_ms=timeout_ms, is_raw=True)
         if _ERROR_CODE.unpack_from(frame, _CORRELATION_ID.size)[0] == ErrorCode.unsupported_version.value:
             version = 0
             frame = await self.send(Api.API_VERSIONS, version, {}, timeout_ms=timeout_ms, is_raw=True)
-        answer = decode_response(Api.API_VERSIONS, version, bytes(frame))
-        self._versions = {int(key.api_key): (int(key.min_version), int(key.max_version)) for key in answer.api_keys}
-        features = getattr(answer, "finalized_features", ())
-        self.features = {feature.name: int(feature.max_version_level) for feature in features}
+        self._apis = self._apis.read(version, bytes(frame))
 
     # -- requests
 
@@ -243,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         expects_answer: bool = True,
         is_login: bool = False,
     ) -> asyncio.Future[Any]:
-        """Sends a request at once, or after the login is renewed. The future gets the answer.
+        """Sends a request at once, or after the throttling, or after the login is renewed. The future gets the answer.
 
         :param expects_answer: False for a Produce with acks=0. Then the future is done at once, with None.
         """
@@ -254,20 +253,31 @@ class Connection(asyncio.BufferedProtocol):
         self._last_correlation_id = correlation_id = self._last_correlation_id % _MAX_CORRELATION_ID + 1
         parts = encode_request(api, version, correlation_id, self.client_id, fields)
         if expects_answer:
-            timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+            if timeout_ms is None:
+                timeout_ms = self._timeout_ms + self.throttle_left_ms
             deadline = self._loop.time() + timeout_ms / 1000
-            self._unanswered[correlation_id] = _UnansweredRequest(api, version, is_raw, future, timeout_ms, deadline)
-            if deadline < self._timer_due:
-                self._set_timer(deadline)
+            self._unanswered[correlation_id] = UnansweredRequest(api, version, is_raw, future, timeout_ms, deadline)
+            if deadline < self._timer.due:
+                self._timer.set(deadline)
         else:
             future.set_result(None)
-        if self._login is None or is_login or not self._login.holds_back(parts):
+        if is_login:
             self.write(parts)
+        elif self._throttle.is_on:
+            self._throttle.hold(correlation_id, parts)
+        else:
+            self._write_or_log_in(parts)
         return future
+
+    def _write_or_log_in(self, parts: Parts) -> None:
+        if self._login is None or not self._login.holds_back(parts):
+            self.write(parts)
 
     def write(self, parts: Parts) -> None:
         """Writes an encoded request."""
         assert self._transport is not None
+        if self.metrics is not None:
+            self.metrics.request_sent(sum(map(len, parts)))
         if len(parts) == 1:
             self._transport.write(parts[0])
         else:
@@ -275,29 +285,17 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- time
 
-    def _set_timer(self, due: float) -> None:
-        self._cancel_timer()
-        self._timer = self._loop.call_at(due, self._check_deadlines)
-        self._timer_due = due
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_due = None, _NEVER
-
-    def _check_deadlines(self) -> None:
-        self._cancel_timer()
-        if not self._unanswered:
-            return
-        correlation_id, first = min(self._unanswered.items(), key=lambda item: item[1].deadline)
-        if first.deadline > self._loop.time() + _TIMER_ERROR_S:
-            self._set_timer(first.deadline)
-            return
+    def _expired(self, correlation_id: int, request: UnansweredRequest) -> None:
         del self._unanswered[correlation_id]
-        error = KafkaTimeout(f"{self.address} did not answer {first.api.label} within {first.timeout_ms:.0f} ms")
-        if not first.answer.done():
-            first.answer.set_exception(error)
-        self.abort(error)
+        reason = " because it throttles this client" if self._throttle.is_on else ""
+        message = f"{self.address} did not answer {request.api.label} within {request.timeout_ms:.0f} ms{reason}"
+        error = KafkaTimeout(message)
+        if not request.answer.done():
+            request.answer.set_exception(error)
+        if self._throttle.drop(correlation_id):
+            self._timer.check()  # The request was not sent, so no answer is missing.
+        else:
+            self.abort(error)
 
     # -- closing
 
@@ -327,11 +325,13 @@ class Connection(asyncio.BufferedProtocol):
             # A listener with another security protocol answers nothing, or nothing but the first request.
             detail += f"; {protocol_question(self._security)}"
         self._close_reason = BrokerUnreachable(f"the connection to {self.address} was closed{detail}")
-        self._cancel_timer()
+        self._timer.cancel()
+        self._throttle.cancel()
         if self._login is not None:
             self._login.end()
-        waiting, self._unanswered = self._unanswered, {}
-        for request in waiting.values():
+        waiting = list(self._unanswered.values())
+        self._unanswered.clear()
+        for request in waiting:
             if not request.answer.done():
                 error = self._failure(
                     cause, f"the connection to {self.address} ended before {request.api.label} was answered{detail}"
@@ -344,11 +344,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self.metrics is not None:
+            self.metrics.client.connection_opened()
         if self._close_reason is not None:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc, is_by_broker=True)
+        if self.metrics is not None:
+            self.metrics.client.connection_closed()
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -372,16 +376,20 @@ class Connection(asyncio.BufferedProtocol):
         self._answers += 1
         if waiting is None:
             raise BadResponse(f"the answer has the correlation id {correlation_id}, but no request with this id waits")
-        if waiting.answer.done():
-            return  # The caller was cancelled.
-        if waiting.is_raw:
-            waiting.answer.set_result(self._keep(frame))
-            return
         try:
-            waiting.answer.set_result(decode_response(waiting.api, waiting.version, bytes(frame)))
+            answer, throttle_ms = waiting.read(frame)
         except BadResponse as error:
-            waiting.answer.set_exception(error)
+            if not waiting.answer.done():
+                waiting.answer.set_exception(error)
             raise
+        if self.metrics is not None:
+            self.metrics.response_received(_LENGTH_BYTES + len(frame), throttle_ms)
+        if throttle_ms > 0 and must_wait(waiting.api, waiting.version):
+            logger.debug("%s throttles this client for %d ms", self.address, throttle_ms)
+            self._timer.postpone(throttle_ms / 1000)  # The broker does not read the requests that are on their way.
+            self._throttle.begin(throttle_ms)
+        if not waiting.answer.done():  # Otherwise the caller was cancelled.
+            waiting.answer.set_result(self._keep(frame) if waiting.is_raw else answer)
 
     def _keep(self, frame: memoryview) -> memoryview:
         """Returns a frame that does not change when more data is received."""

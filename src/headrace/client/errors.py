@@ -102,6 +102,13 @@ class UnsupportedByBroker(BrokerError):
         super().__init__(code, message)
 
 
+class QuotaExceeded(BrokerError):
+    """The client changes topics faster than its quota ``controller_mutation_rate`` allows."""
+
+    #: How long the broker wants the client to wait, as of its answer.
+    throttle_time_ms = 0
+
+
 class GroupNotEmpty(BrokerError):
     """The group still has members."""
 
@@ -147,6 +154,7 @@ _CLASSES: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.producer_fenced: ProducerFenced,
     ErrorCode.invalid_producer_epoch: ProducerFenced,
     ErrorCode.unsupported_version: UnsupportedByBroker,
+    ErrorCode.throttling_quota_exceeded: QuotaExceeded,
     ErrorCode.non_empty_group: GroupNotEmpty,
     ErrorCode.group_id_not_found: UnknownGroup,
     ErrorCode.fenced_instance_id: MemberFenced,

@@ -5,6 +5,7 @@ a newer epoch is not replaced by an outdated response of another broker (KIP-320
 """
 
 from collections.abc import Iterable
+from math import nan
 from typing import Any
 from uuid import UUID
 
@@ -35,6 +36,10 @@ class Metadata:
         if self._is_invalid or self._updated_at_ms is None:
             return True
         return now_ms - self._updated_at_ms >= (min(retry_ms, max_age_ms) if self._is_temporary else max_age_ms)
+
+    def age_ms(self, now_ms: int) -> float:
+        """Returns the time since the last response; NaN before the first."""
+        return nan if self._updated_at_ms is None else now_ms - self._updated_at_ms
 
     def invalidate(self) -> None:
         """Marks the metadata as wrong. The next caller that needs metadata refreshes it."""

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from headrace.client.config import ClientConfig
 from headrace.client.connection import Connection
 from headrace.client.errors import AuthenticationFailed, BrokerUnreachable, ClientClosed
+from headrace.client.metrics.connections import ConnectionMetrics
 from headrace.client.retry import Backoff, Deadline
-from headrace.client.security.connection_security import ConnectionSecurity
+from headrace.client.security.connection_security import PLAINTEXT, ConnectionSecurity
 from headrace.client.security.setup import security_of
 from headrace.client.types import Node
 from headrace.runtime.clock import Clock
@@ -29,16 +30,19 @@ class ConnectionPool:
         clock: Clock,
         pause: Callable[[float, Deadline], Awaitable[None]],
         security: ConnectionSecurity | None = None,
+        metrics: ConnectionMetrics | None = None,
     ) -> None:
         """
         :param pause: waits for a number of milliseconds, but at most until the deadline.
         :param security: of all connections; without it, what the options say.
+        :param metrics: counts what the connections do.
         :raises ConfigError: if the options for security name a store that cannot be read.
         """
         self._config = config
         self._security = security_of(config) if security is None else security
         self._clock = clock
         self._pause = pause
+        self._metrics = metrics
         self._backoff = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._connections: dict[tuple[int, str], Connection] = {}
         self._locks: dict[tuple[int, str], asyncio.Lock] = {}
@@ -62,14 +66,18 @@ class ConnectionPool:
             raise ClientClosed("the client is closed")
 
     def least_loaded(self, nodes: Sequence[Node]) -> Node:
-        """Chooses the connected broker with the fewest unanswered requests.
+        """Chooses the connected broker with the fewest unanswered requests, if possible one that does not throttle.
 
         If no broker is connected, the first one that has not failed. If all have failed, the one that may be tried
         again first.
         """
-        loads = [(c.in_flight, at) for at, node in enumerate(nodes) if (c := self._open_to(node, "")) is not None]
+        loads = [
+            (connection.is_throttled, connection.in_flight, at)
+            for at, node in enumerate(nodes)
+            if (connection := self._open_to(node, "")) is not None
+        ]
         if loads:
-            return nodes[min(loads)[1]]
+            return nodes[min(loads)[-1]]
         return min(nodes, key=lambda node: self._failures.get((node.host, node.port), (0, 0.0))[1])
 
     async def connect(self, node: Node, purpose: str, deadline: Deadline) -> Connection:
@@ -113,10 +121,15 @@ class ConnectionPool:
                 timeout_ms=self._config.request_timeout_ms,
                 connect_timeout_ms=min(self._config.socket_connection_setup_timeout_ms, max(1, deadline.left_ms())),
                 security=self._security,
+                metrics=None if self._metrics is None else self._metrics.of_node(node.id),
             )
-        except (BrokerUnreachable, AuthenticationFailed):
+        except (BrokerUnreachable, AuthenticationFailed) as error:
+            if self._metrics is not None and isinstance(error, AuthenticationFailed):
+                self._metrics.rejected.record(1, self._clock.monotonic_ms())
             pause_ms = self._backoff.delay_ms(failures + 1)
             self._failures[address] = (failures + 1, self._clock.monotonic_ms() + pause_ms)
             raise
         self._failures.pop(address, None)
+        if self._metrics is not None and self._security != PLAINTEXT:
+            self._metrics.logged_in.record(1, self._clock.monotonic_ms())
         return connection

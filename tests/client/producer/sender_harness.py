@@ -68,8 +68,12 @@ class Request:
 class FakeConnection:
     def __init__(self):
         self.is_closed = False
+        self.is_throttled = False
+        self.throttle_left_ms = 0.0
+        self.metrics = None
         self.features = {}
         self.requests = []
+        self.has_request = asyncio.Event()
 
     def version_of(self, api, most=None):
         return most
@@ -81,6 +85,7 @@ class FakeConnection:
         if not expects_answer:
             future.set_result(None)
         self.requests.append(Request(fields, future))
+        self.has_request.set()
         return future
 
 

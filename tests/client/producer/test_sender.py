@@ -382,3 +382,47 @@ async def test_a_leader_that_takes_nothing_gets_no_records_where_one_partition_i
             drawn.add(partitioner.partition("t", 2, [0, 1]))
             partitioner.on_appended("t", 10**6, is_batch_done=True)
         assert drawn == {0}
+
+
+# ---------------------------------------------------------------------------------------------------------- throttling
+
+
+async def test_a_broker_that_throttles_gets_no_requests_and_its_batches_wait_in_the_buffer():
+    async with SenderHarness() as harness:
+        connection = harness.cluster.open
+        connection.is_throttled, connection.throttle_left_ms = True, 10.0
+        delivery = await harness.send()
+        await harness.send(b"w")
+        assert harness.requests == []
+        connection.is_throttled = False
+        await harness.settle()
+        assert harness.last.values == [b"v", b"w"] or len(harness.requests) == 2
+        for request in harness.requests:
+            request.answer()
+        await delivery
+
+
+async def test_the_sender_wakes_when_the_throttling_ends():
+    async with SenderHarness() as harness:
+        connection = harness.cluster.open
+        connection.is_throttled, connection.throttle_left_ms = True, 10.0
+        await harness.send()
+        connection.is_throttled = False
+        await connection.has_request.wait()  # The sender's own timer runs the next step.
+        harness.last.answer()
+
+
+async def test_retries_and_errors_are_counted():
+    async with SenderHarness(retries=1, enable_idempotence=False) as harness:
+        harness.sender.metrics.publish(harness.cluster.metadata, harness.record_buffer.pool, harness.sender.in_flight)
+        delivery = await harness.send()
+        harness.last.answer(ErrorCode.not_leader_or_follower)
+        await harness.settle()
+        await harness.pass_time(200)
+        harness.last.answer(ErrorCode.not_leader_or_follower)
+        with pytest.raises(BrokerError):
+            await delivery
+        metrics = harness.sender.metrics._registry.metrics()
+        assert metrics.value("record-retry-total", topic="t") == metrics.value("record-retry-total") == 1
+        assert metrics.value("record-error-total", topic="t") == metrics.value("record-error-total") == 1
+        assert metrics.value("record-send-total") == 2

@@ -33,6 +33,7 @@ from headrace.client.admin.scram import ScramAdmin
 from headrace.client.admin.topics import TopicsAdmin
 from headrace.client.admin.transactions import TransactionsAdmin
 from headrace.client.config import AdminConfig
+from headrace.client.metrics.registry import Metrics
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
@@ -82,6 +83,10 @@ class AsyncAdmin:
     async def close(self) -> None:
         """Closes all connections."""
         await self._requests.cluster.close()
+
+    def metrics(self) -> Metrics:
+        """Returns the metrics of the client, under the names of Java's admin client; see docs/client-metrics.md."""
+        return self._requests.registry.metrics()
 
     async def __aenter__(self) -> Self:
         try:

@@ -30,6 +30,9 @@ from headrace.client.errors import (
     UnknownTopic,
     error_for,
 )
+from headrace.client.metrics.connections import ConnectionMetrics
+from headrace.client.metrics.registry import new_registry
+from headrace.client.metrics.table import ADMIN
 from headrace.client.retry import Backoff, Deadline
 from headrace.client.types import Node, TopicPartition
 from headrace.protocol.api import Api
@@ -75,7 +78,10 @@ class AdminRequests:
 
     def __init__(self, config: AdminConfig) -> None:
         self.config = config
-        self.cluster = Cluster(config, may_create_topics=False)
+        self.registry = new_registry("admin-client", config)
+        connections = ConnectionMetrics(self.registry)
+        self.registry.add("metrics", ADMIN, {"throttle": connections.throttle})
+        self.cluster = Cluster(config, may_create_topics=False, metrics=connections)
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     # -- many items

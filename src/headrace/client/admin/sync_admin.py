@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headrace.client import background
 from headrace.client.admin.async_admin import AsyncAdmin
+from headrace.client.metrics.registry import Metrics
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -54,6 +55,10 @@ class Admin:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def metrics(self) -> Metrics:
+        """Returns the metrics of the client; see :meth:`AsyncAdmin.metrics`. It does not wait."""
+        return self._admin.metrics()
 
     start = _blocking(AsyncAdmin.start)
     close = _blocking(AsyncAdmin.close)

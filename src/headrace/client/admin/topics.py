@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.client.admin.configs import config_text
+from headrace.client.admin.quota_retries import ask_within_quota
 from headrace.client.admin.requests import AdminRequests, outcome
 from headrace.client.admin.types import (
     CreatedTopic,
@@ -47,26 +48,36 @@ class TopicsAdmin:
         *,
         validate_only: bool = False,
         wait: bool = True,
+        retry_on_quota_violation: bool = True,
         timeout_ms: float | None = None,
     ) -> Results[str, CreatedTopic]:
         """Creates topics. A name alone creates a topic with the broker's defaults.
 
         :param validate_only: only checks whether the topics could be created.
         :param wait: waits until the topics can be used, and not only until the controller has created them.
+        :param retry_on_quota_violation: a topic that the quota ``controller_mutation_rate`` refuses is sent again after
+            the time that the broker asks for. False returns :class:`QuotaExceeded` for it (KIP-599).
         """
         wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
         deadline = self._requests.deadline(timeout_ms)
-        answer = await self._requests.ask_controller(
-            Api.CREATE_TOPICS,
-            timeout_ms,
-            lambda answer: _controller_codes(answer.topics),
-            topics=[_creatable(topic) for topic in wanted],
-            timeout=self._requests.broker_timeout_ms(timeout_ms),
-            validate_only=validate_only,
-        )
-        results: Results[str, CreatedTopic] = Results(
-            (topic.name, outcome(topic.error_code, _created(topic), f"the topic {topic.name!r}", topic.error_message))
-            for topic in answer.topics
+
+        async def ask(names: list[str], left_ms: float) -> tuple[Any, dict[str, CreatedTopic | HeadraceError]]:
+            answer = await self._requests.ask_controller(
+                Api.CREATE_TOPICS,
+                left_ms,
+                lambda answer: _controller_codes(answer.topics),
+                topics=[_creatable(topic) for topic in wanted if topic.name in names],
+                timeout=self._requests.broker_timeout_ms(left_ms),
+                validate_only=validate_only,
+            )
+            return answer, {
+                topic.name: outcome(topic.error_code, _created(topic), f"the topic {topic.name!r}", topic.error_message)
+                for topic in answer.topics
+            }
+
+        names = dict.fromkeys(topic.name for topic in wanted)
+        results = Results(
+            await ask_within_quota(self._requests, names, ask, deadline, retries=retry_on_quota_violation)
         )
         if wait and not validate_only:
             await self._wait_for_metadata(list(results.ok), exist=True, timeout_ms=deadline.left_ms())
@@ -97,29 +108,34 @@ class TopicsAdmin:
             raise
 
     async def delete_topics(
-        self, topics: Iterable[str | UUID], *, wait: bool = True, timeout_ms: float | None = None
+        self,
+        topics: Iterable[str | UUID],
+        *,
+        wait: bool = True,
+        retry_on_quota_violation: bool = True,
+        timeout_ms: float | None = None,
     ) -> Results[str | UUID, None]:
         """Deletes topics, by name or by id, with all their records.
 
         :param wait: waits until the brokers' metadata no longer has the topics.
+        :param retry_on_quota_violation: see :meth:`create_topics`.
         """
-        wanted = list(topics)
         deadline = self._requests.deadline(timeout_ms)
-        answer = await self._requests.ask_controller(
-            Api.DELETE_TOPICS,
-            timeout_ms,
-            lambda answer: _controller_codes(answer.responses),
-            topics=[_deletable(topic) for topic in wanted],  # Since v6.
-            topic_names=[topic for topic in wanted if isinstance(topic, str)],
-            timeout=self._requests.broker_timeout_ms(timeout_ms),
+
+        async def ask(wanted: list[str | UUID], left_ms: float) -> tuple[Any, dict[str | UUID, HeadraceError | None]]:
+            answer = await self._requests.ask_controller(
+                Api.DELETE_TOPICS,
+                left_ms,
+                lambda answer: _controller_codes(answer.responses),
+                topics=[_deletable(topic) for topic in wanted],  # Since v6.
+                topic_names=[topic for topic in wanted if isinstance(topic, str)],
+                timeout=self._requests.broker_timeout_ms(left_ms),
+            )
+            return answer, _deleted(answer, wanted)
+
+        results = Results(
+            await ask_within_quota(self._requests, list(topics), ask, deadline, retries=retry_on_quota_violation)
         )
-        too_old = UnsupportedByBroker(message="the broker is too old to delete a topic by its id; use the name")
-        results: Results[str | UUID, None] = Results(dict.fromkeys(wanted, too_old))
-        for topic in answer.responses:
-            topic_id = getattr(topic, "topic_id", None)
-            key = topic_id if topic_id in wanted else topic.name
-            said = getattr(topic, "error_message", None)
-            results[key] = outcome(topic.error_code, None, f"the topic {key!r}", said)
         names = [topic for topic in results.ok if isinstance(topic, str)]
         if wait:
             await self._wait_for_metadata(names, exist=False, timeout_ms=deadline.left_ms())
@@ -170,30 +186,38 @@ class TopicsAdmin:
         *,
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
         validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
         timeout_ms: float | None = None,
     ) -> Results[str, None]:
         """Adds partitions to topics.
 
         :param counts: the new total number of partitions, by topic.
         :param assignments: the broker ids of each new partition, by topic.
+        :param retry_on_quota_violation: see :meth:`create_topics`.
         """
+        deadline = self._requests.deadline(timeout_ms)
         chosen = {
             topic: [{"broker_ids": list(broker_ids)} for broker_ids in partitions]
             for topic, partitions in (assignments or {}).items()
         }
-        answer = await self._requests.ask_controller(
-            Api.CREATE_PARTITIONS,
-            timeout_ms,
-            lambda answer: _controller_codes(answer.results),
-            topics=[{"name": name, "count": count, "assignments": chosen.get(name)} for name, count in counts.items()],
-            timeout=self._requests.broker_timeout_ms(timeout_ms),
-            validate_only=validate_only,
-        )
+
+        async def ask(names: list[str], left_ms: float) -> tuple[Any, dict[str, HeadraceError | None]]:
+            answer = await self._requests.ask_controller(
+                Api.CREATE_PARTITIONS,
+                left_ms,
+                lambda answer: _controller_codes(answer.results),
+                topics=[{"name": name, "count": counts[name], "assignments": chosen.get(name)} for name in names],
+                timeout=self._requests.broker_timeout_ms(left_ms),
+                validate_only=validate_only,
+            )
+            return answer, {
+                topic.name: outcome(topic.error_code, None, f"the topic {topic.name!r}", topic.error_message)
+                for topic in answer.results
+            }
+
+        results = await ask_within_quota(self._requests, counts, ask, deadline, retries=retry_on_quota_violation)
         self._requests.cluster.invalidate()
-        return Results(
-            (topic.name, outcome(topic.error_code, None, f"the topic {topic.name!r}", topic.error_message))
-            for topic in answer.results
-        )
+        return Results(results)
 
     # -- details
 
@@ -278,6 +302,17 @@ def _created(topic: Any) -> CreatedTopic:
 
 def _deletable(topic: str | UUID) -> dict[str, object]:
     return {"name": None, "topic_id": topic} if isinstance(topic, UUID) else {"name": topic, "topic_id": None}
+
+
+def _deleted(answer: Any, wanted: list[str | UUID]) -> dict[str | UUID, HeadraceError | None]:
+    too_old = UnsupportedByBroker(message="the broker is too old to delete a topic by its id; use the name")
+    results: dict[str | UUID, HeadraceError | None] = dict.fromkeys(wanted, too_old)
+    for topic in answer.responses:
+        topic_id = getattr(topic, "topic_id", None)
+        key = topic_id if topic_id in wanted else topic.name
+        said = getattr(topic, "error_message", None)
+        results[key] = outcome(topic.error_code, None, f"the topic {key!r}", said)
+    return results
 
 
 def _controller_codes(items: Iterable[Any]) -> list[ErrorCode]:

@@ -32,6 +32,7 @@ from headrace.client.consumer.parts import ConsumerParts, with_client_id
 from headrace.client.consumer.subscription import Callback, Callbacks
 from headrace.client.errors import HeadraceError
 from headrace.client.membership.choice import new_membership
+from headrace.client.metrics.registry import Metrics
 from headrace.client.offset_reset import EARLIEST, EARLIEST_TIMESTAMP, LATEST, LATEST_TIMESTAMP
 from headrace.client.retry import Deadline
 from headrace.client.types import (
@@ -69,15 +70,10 @@ class AsyncConsumer:
         :param options: options by Python's names, ``group_id="billing"``; see ``config.ConsumerConfig``.
         """
         self.config = with_client_id(ConsumerConfig.load(config, **options))
-        parts = ConsumerParts.build(self.config, clock, self.start)
-        self._cluster = parts.cluster
-        self._fetcher = parts.fetcher
-        self._partitions = parts.partitions
-        self._poll_buffer = parts.poll_buffer
-        self._poll_loop = parts.poll_loop
-        self._subscription = parts.subscription
-        self._committer = parts.committer
-        self._lookup = parts.lookup
+        (
+            self._cluster, self._fetcher, self._partitions, self._poll_buffer, self._poll_loop, self._subscription,
+            self._committer, self._lookup, self._registry, self._metrics, self._group_metrics,
+        ) = ConsumerParts.build(self.config, clock, self.start)  # fmt: skip
         if topics:
             self.subscribe(topics)
 
@@ -114,6 +110,10 @@ class AsyncConsumer:
             await self._fetcher.stop()
             await self._cluster.close()
 
+    def metrics(self) -> Metrics:
+        """Returns the metrics of the consumer, under the names of Java's consumer; see docs/client-metrics.md."""
+        return self._registry.metrics()
+
     # -- what the consumer reads
 
     def subscribe(
@@ -133,18 +133,13 @@ class AsyncConsumer:
         self._poll_loop.raise_if_closed()
         if self.config.group_id is None:
             raise ValueError("subscribe() needs the option group_id; without a group, use assign()")
-        topics = [topics] if isinstance(topics, str) else list(topics)
-        if bool(topics) == (pattern is not None):
-            raise ValueError("subscribe() takes either topics or a pattern")
         if self._poll_loop.membership is None and self._partitions.all():
             raise HeadraceError("this consumer got its partitions by assign(); call unsubscribe() first")
-        callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-        if pattern is None:
-            self._subscription.to_topics(topics, callbacks)
-        else:
-            self._subscription.to_pattern(pattern, callbacks)
+        self._subscription.change(topics, pattern, Callbacks(on_assigned, on_revoked, on_lost))
         if self._poll_loop.membership is None:
-            self._poll_loop.membership = new_membership(self._cluster, self.config, self._subscription)
+            self._poll_loop.membership = new_membership(
+                self._cluster, self.config, self._subscription, self._group_metrics
+            )
             self._committer.offsets.membership = self._poll_loop.membership
         else:
             self._poll_loop.membership.subscription_changed()
@@ -317,7 +312,8 @@ class AsyncConsumer:
             that were returned.
         :raises MemberFenced: if the group has given the partitions to other members.
         """
-        await self._committer.commit(offsets, timeout_ms)
+        with self._metrics.timed("commit_sync"):
+            await self._committer.commit(offsets, timeout_ms)
 
     def commit_nowait(
         self, offsets: Offsets | None = None, callback: CommitCallback | None = None
@@ -338,7 +334,8 @@ class AsyncConsumer:
         """
         await self.start()
         wanted = [TopicPartition(*one) for one in partitions] or sorted(self._partitions.all())
-        return await self._committer.offsets.fetch(wanted, timeout_ms=timeout_ms)
+        with self._metrics.timed("committed"):
+            return await self._committer.offsets.fetch(wanted, timeout_ms=timeout_ms)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Returns the consumer's place in its group, for a transaction that commits its offsets."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import BrokerUnreachable, ErrorCode, HeadraceError, KafkaTimeout, error_for
+from headrace.client.membership.group_metrics import GroupMetrics
 from headrace.client.membership.interfaces import MemberIdentity, Membership
 from headrace.client.retry import Backoff, Deadline
 from headrace.client.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -57,11 +59,13 @@ class GroupOffsets:
         self,
         cluster: Cluster,
         group_id: str,
+        metrics: GroupMetrics,
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._cluster = cluster
         self._group_id = group_id
+        self._metrics = metrics
         self._sleep = sleep
         self._backoff = Backoff(cluster.config.retry_backoff_ms, cluster.config.retry_backoff_max_ms)
         self._committing = asyncio.Lock()
@@ -151,7 +155,8 @@ class GroupOffsets:
         connection = await self._cluster.coordinator("group", self._group_id, timeout_ms=max(1, deadline.left_ms()))
         timeout_ms = max(1, min(self._cluster.config.request_timeout_ms, deadline.left_ms()))
         version = connection.version_of(api, _MAX_VERSION)
-        return await connection.ask(api, version=version, timeout_ms=timeout_ms, **fields)
+        with self._metrics.timed("commit") if api is Api.OFFSET_COMMIT else nullcontext():
+            return await connection.ask(api, version=version, timeout_ms=timeout_ms, **fields)
 
     async def _until(
         self, attempt: Callable[[Deadline], Awaitable[tuple[ErrorCode, T]]], what: str, timeout_ms: float | None

@@ -102,6 +102,8 @@ class FetchPositions:
         #: Callers on one thread hold the lock if another thread may call :meth:`take`.
         self.lock = RLock()
         self._sessions: dict[int, FetchSession] = {}
+        #: Called with the topic, the number of records and the bytes of finished batches that were taken.
+        self.on_taken: Callable[[str, int, int], object] = lambda *_: None
 
     # ------------------------------------------------------------------------------------------------- assignment
 
@@ -314,6 +316,7 @@ class FetchPositions:
         taken: dict[TopicPartition, list[R]] = {}
         left = max_records
         for partition, state in self._in_turn():
+            left_before, bytes_before = left, state.buffered_bytes
             while state.batches and left > 0:
                 try:
                     records = self._take_from_batch(partition, state, left, decode)
@@ -324,6 +327,7 @@ class FetchPositions:
                 if records:
                     taken.setdefault(partition, []).extend(records)
                     left -= len(records)
+            self.on_taken(partition.topic, left_before - left, bytes_before - state.buffered_bytes)
             if left == 0:
                 break
         self._move_behind_others(taken)
@@ -334,12 +338,16 @@ class FetchPositions:
         taken: list[BatchToRead] = []
         left_bytes = max_bytes
         for partition, state in self._in_turn():
+            record_count, bytes_before = 0, state.buffered_bytes
             while state.batches and (not taken or state.batches[0].header.size_bytes <= left_bytes):
                 assert state.position is not None
                 taken.append(BatchToRead(partition, state.batches[0], state.position))
                 left_bytes -= state.batches[0].header.size_bytes
+                record_count += state.batches[0].header.record_count
                 state.finish_batch()
                 state.skip_hidden()
+            if record_count:
+                self.on_taken(partition.topic, record_count, bytes_before - state.buffered_bytes)
         self._move_behind_others({one.partition for one in taken})
         return taken
 

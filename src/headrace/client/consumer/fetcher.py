@@ -18,9 +18,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from logging import getLogger
+from time import monotonic
 from typing import Any
 
 from headrace.client.cluster import Cluster
+from headrace.client.consumer.consumer_metrics import ConsumerMetrics
 from headrace.client.consumer.fetch_positions import FetchOutcome, FetchPositions, PartitionLeader
 from headrace.client.consumer.fetch_requests import FetchLimits, highest_version, request_fields
 from headrace.client.consumer.fetch_session import SessionRequest
@@ -60,6 +62,7 @@ class Fetcher:
         cluster: Cluster,
         positions: FetchPositions,
         limits: FetchLimits,
+        metrics: ConsumerMetrics,
         *,
         lookup: OffsetLookup,
         committed: Committed | None,
@@ -74,6 +77,7 @@ class Fetcher:
         self._cluster = cluster
         self._positions = positions
         self._limits = limits
+        self._metrics = metrics
         self._lookup = lookup
         self._committed = committed
         self._refresh = refresh
@@ -225,24 +229,31 @@ class Fetcher:
     def _retry_later(self, what: object, release: Callable[[], object]) -> None:
         """Tries again after a pause that grows with each failure."""
         self._failures[what] = self._failures.get(what, 0) + 1
+        self._after(self._backoff.delay_ms(self._failures[what]), release)
 
+    def _after(self, delay_ms: float, release: Callable[[], object]) -> None:
         def over() -> None:
             release()
             self.wake()
 
         assert self._loop is not None, "the fetcher is not started"
-        self._loop.call_later(self._backoff.delay_ms(self._failures[what]) / 1000, over)
+        self._loop.call_later(delay_ms / 1000, over)
 
     # -- fetching
 
     async def _fetch(self, node_id: int, request: SessionRequest) -> None:
+        throttle_ms = 0.0
         try:
             connection = await self._cluster.connection(node_id, purpose=_PURPOSE)
             version = connection.version_of(Api.FETCH, highest_version(request))
             fields = request_fields(request, self._limits)
+            sent = monotonic()
             frame = await connection.ask_raw(Api.FETCH, version=version, **fields)
             asked = ((partition, wanted.topic_id) for partition, wanted in request.asked.items())
-            is_fine = self._read_answer(node_id, request, read_answer(frame, version, asked))
+            answer = read_answer(frame, version, asked)
+            self._metrics.fetched(connection.metrics, sent, answer)
+            throttle_ms = connection.throttle_left_ms
+            is_fine = self._read_answer(node_id, request, answer)
         except (BrokerUnreachable, KafkaTimeout, BadResponse) as error:
             logger.info("Fetch from broker %d failed: %s", node_id, error)
             self._lost(node_id)
@@ -252,12 +263,15 @@ class Fetcher:
             self._lost(node_id)
             self._fail(request.asked, error)
             is_fine = False
-        if is_fine:
+        if not is_fine:
+            self._retry_later(node_id, lambda: self._busy.discard(node_id))
+        elif throttle_ms:
+            self._failures.pop(node_id, None)
+            self._after(throttle_ms, lambda: self._busy.discard(node_id))
+        else:
             self._failures.pop(node_id, None)
             self._busy.discard(node_id)
             self.wake()
-        else:
-            self._retry_later(node_id, lambda: self._busy.discard(node_id))
         self._notify()
 
     def _lost(self, node_id: int) -> None:

@@ -12,6 +12,7 @@ from headrace.client.config import ConsumerConfig
 from headrace.client.consumer.assigned_partitions import AssignedPartitions
 from headrace.client.consumer.committed_offsets import GroupOffsets
 from headrace.client.consumer.committer import Committer
+from headrace.client.consumer.consumer_metrics import ConsumerMetrics
 from headrace.client.consumer.fetch_positions import FetchPositions
 from headrace.client.consumer.fetch_requests import FetchLimits
 from headrace.client.consumer.fetcher import Fetcher
@@ -19,6 +20,9 @@ from headrace.client.consumer.offset_lookup import OffsetLookup
 from headrace.client.consumer.poll_buffer import PollBuffer
 from headrace.client.consumer.poll_loop import PollLoop
 from headrace.client.consumer.subscription import Subscription
+from headrace.client.membership.group_metrics import GroupMetrics
+from headrace.client.metrics.connections import ConnectionMetrics
+from headrace.client.metrics.registry import MetricsRegistry, new_registry
 from headrace.client.notifier import Notifier
 from headrace.client.offset_reset import parse_offset_reset
 from headrace.runtime.clock import Clock
@@ -48,13 +52,19 @@ class ConsumerParts(NamedTuple):
     subscription: Subscription
     committer: Committer
     lookup: OffsetLookup
+    registry: MetricsRegistry
+    metrics: ConsumerMetrics
+    group_metrics: GroupMetrics
 
     @classmethod
     def build(cls, config: ConsumerConfig, clock: Clock | None, start: Callable[[], Awaitable[None]]) -> Self:
         """
         :param start: starts the consumer, if it is not started yet.
         """
-        cluster = Cluster(config, clock=clock)
+        registry = new_registry("consumer", config, clock)
+        connections = ConnectionMetrics(registry)
+        group_metrics = GroupMetrics(registry)
+        cluster = Cluster(config, clock=clock, metrics=connections)
         is_committed = config.isolation_level == "read_committed"
         positions = FetchPositions(
             parse_offset_reset(config.auto_offset_reset),
@@ -62,6 +72,9 @@ class ConsumerParts(NamedTuple):
             buffer_bytes=config.max_partition_fetch_bytes * _BUFFERED_FETCHES,
             max_bytes=config.max_partition_fetch_bytes,
         )
+        metrics = ConsumerMetrics(registry, connections, positions)
+        if config.group_id is not None:
+            group_metrics.publish(lambda: len(positions.assignment()))
         poll_buffer = PollBuffer(
             positions,
             key_deserializer=config.key_deserializer,
@@ -70,11 +83,12 @@ class ConsumerParts(NamedTuple):
         )
         notifier = Notifier()
         lookup = OffsetLookup(cluster, read_committed=is_committed, create=config.allow_auto_create_topics)
-        offsets = None if config.group_id is None else GroupOffsets(cluster, config.group_id)
+        offsets = None if config.group_id is None else GroupOffsets(cluster, config.group_id, group_metrics)
         committer = Committer(config, offsets, poll_buffer, cluster.clock, start)
         subscription = Subscription(
-            cluster, config, positions, poll_buffer, commit=committer.commit_before_rebalance, notify=notifier.notify
-        )
+            cluster, config, positions, poll_buffer, group_metrics, commit=committer.commit_before_rebalance,
+            notify=notifier.notify,
+        )  # fmt: skip
         fetcher = Fetcher(
             cluster,
             positions,
@@ -82,6 +96,7 @@ class ConsumerParts(NamedTuple):
                 config.fetch_max_wait_ms, config.fetch_min_bytes, config.fetch_max_bytes, is_committed,
                 config.client_rack,
             ),
+            metrics,
             lookup=lookup,
             committed=None if offsets is None else offsets.fetch,
             refresh=subscription.refresh,
@@ -93,8 +108,11 @@ class ConsumerParts(NamedTuple):
             fetcher,
             AssignedPartitions(positions, poll_buffer, fetcher, notifier),
             poll_buffer,
-            PollLoop(cluster.clock, subscription, committer, fetcher, notifier),
+            PollLoop(cluster.clock, subscription, committer, fetcher, notifier, metrics),
             subscription,
             committer,
             lookup,
+            registry,
+            metrics,
+            group_metrics,
         )

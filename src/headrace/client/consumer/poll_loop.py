@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from headrace.client.consumer.assigned_partitions import CHECK_INTERVAL_MS
 from headrace.client.consumer.committer import Committer
+from headrace.client.consumer.consumer_metrics import ConsumerMetrics
 from headrace.client.consumer.fetcher import Fetcher
 from headrace.client.consumer.subscription import Subscription
 from headrace.client.errors import ClientClosed, HeadraceError
@@ -22,13 +23,20 @@ class PollLoop:
     """Polls for one task at a time."""
 
     def __init__(
-        self, clock: Clock, subscription: Subscription, committer: Committer, fetcher: Fetcher, notifier: Notifier
+        self,
+        clock: Clock,
+        subscription: Subscription,
+        committer: Committer,
+        fetcher: Fetcher,
+        notifier: Notifier,
+        metrics: ConsumerMetrics,
     ) -> None:
         self._clock = clock
         self._subscription = subscription
         self._committer = committer
         self._fetcher = fetcher
         self._notifier = notifier
+        self._metrics = metrics
         self._is_polling = False
         self.is_closed = False
         #: The consumer's membership in its group, while it has subscribed to topics.
@@ -51,6 +59,7 @@ class PollLoop:
         if self._is_polling:
             raise HeadraceError("another task is in poll() already; use one consumer per task")
         self._is_polling = True
+        self._metrics.poll_began()
         deadline = Deadline(self._clock, timeout_ms)
         try:
             while True:
@@ -72,6 +81,7 @@ class PollLoop:
                 self.raise_if_closed()
         finally:
             self._is_polling = False
+            self._metrics.poll_ended()
             if self.membership is not None:
                 self.membership.poll_ended()
 
@@ -85,4 +95,6 @@ class PollLoop:
             if self.membership.is_due or self._subscription.must_refresh():
                 return False
             self.membership.poll_ended()
+        self._metrics.poll_began()
+        self._metrics.poll_ended()
         return True

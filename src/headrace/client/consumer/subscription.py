@@ -18,6 +18,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.consumer.fetch_positions import FetchPositions
 from headrace.client.consumer.poll_buffer import PollBuffer
+from headrace.client.membership.group_metrics import GroupMetrics
 from headrace.client.types import TopicPartition
 from headrace.protocol.errors import ErrorCode
 
@@ -42,6 +43,7 @@ class Subscription:
         config: ConsumerConfig,
         positions: FetchPositions,
         poll_buffer: PollBuffer,
+        metrics: GroupMetrics,
         *,
         commit: Callable[[], Awaitable[None]],
         notify: Callable[[], None],
@@ -54,6 +56,7 @@ class Subscription:
         self._config = config
         self._positions = positions
         self._poll_buffer = poll_buffer
+        self._metrics = metrics
         self._commit = commit
         self.notify = notify
         #: Called when the assigned partitions have changed.
@@ -67,18 +70,26 @@ class Subscription:
 
     # -- for the consumer
 
-    def to_topics(self, topics: Iterable[str], callbacks: Callbacks) -> None:
-        """Subscribes to topics by name."""
+    def change(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None, callbacks: Callbacks) -> None:
+        """Subscribes to topics by name, or to those that match a pattern.
+
+        :raises ValueError: if both or none of them are given, or the pattern is not a regular expression.
+        """
+        topics = [topics] if isinstance(topics, str) else list(topics)
+        if bool(topics) == (pattern is not None):
+            raise ValueError("subscribe() takes either topics or a pattern")
+        if pattern is None:
+            self._to_topics(topics, callbacks)
+        else:
+            self._to_pattern(pattern, callbacks)
+
+    def _to_topics(self, topics: Iterable[str], callbacks: Callbacks) -> None:
         self.clear()
         self._names, self.callbacks = frozenset(topics), callbacks
         self._cluster.metadata.followed |= self._names
         self._cluster.invalidate()
 
-    def to_pattern(self, pattern: str | re.Pattern[str], callbacks: Callbacks) -> None:
-        """Subscribes to all topics whose names match a pattern.
-
-        :raises ValueError: if the pattern is not a regular expression.
-        """
+    def _to_pattern(self, pattern: str | re.Pattern[str], callbacks: Callbacks) -> None:
         self.clear()
         if isinstance(pattern, str) and self._config.group_protocol == "consumer":
             self._pattern = pattern
@@ -157,27 +168,27 @@ class Subscription:
         await self._commit()
 
     async def revoke(self, partitions: set[TopicPartition]) -> None:
-        await self._give_up(partitions, self.callbacks.on_revoked)
+        await self._give_up(partitions, "on_revoked", self.callbacks.on_revoked)
 
     async def lose(self, partitions: set[TopicPartition]) -> None:
-        await self._give_up(partitions, self.callbacks.on_lost or self.callbacks.on_revoked)
+        await self._give_up(partitions, "on_lost", self.callbacks.on_lost or self.callbacks.on_revoked)
 
-    async def _give_up(self, partitions: set[TopicPartition], callback: Callback | None) -> None:
+    async def _give_up(self, partitions: set[TopicPartition], name: str, callback: Callback | None) -> None:
         if not partitions:
             return
         try:
-            await _call(callback, partitions)
+            await self._call(name, callback, partitions)
         finally:
             self.set_partitions(self.assignment() - partitions)
 
     async def assign(self, partitions: set[TopicPartition]) -> None:
         new = partitions - self.assignment()
         self.set_partitions(partitions)
-        await _call(self.callbacks.on_assigned, new)
+        await self._call("on_assigned", self.callbacks.on_assigned, new)
 
-
-async def _call(callback: Callback | None, partitions: set[TopicPartition]) -> None:
-    if callback is not None:
-        result = callback(sorted(partitions))
-        if isawaitable(result):
-            await result
+    async def _call(self, name: str, callback: Callback | None, partitions: set[TopicPartition]) -> None:
+        if callback is not None:
+            with self._metrics.timed(name):
+                result = callback(sorted(partitions))
+                if isawaitable(result):
+                    await result

@@ -33,6 +33,7 @@ from headrace.client.consumer.committer import CommitCallback, Offsets
 from headrace.client.consumer.fetch_positions import BatchToRead
 from headrace.client.consumer.offset_lookup import FoundOffset
 from headrace.client.errors import HeadraceError
+from headrace.client.metrics.registry import Metrics
 from headrace.client.types import (
     ConsumedRecord,
     ConsumerGroupMetadata,
@@ -99,6 +100,10 @@ class Consumer:
         """Commits if ``enable.auto.commit`` is on, leaves the group, and disconnects."""
         self._run_with_callbacks(self._consumer.close())
         self._run_commit_callbacks()
+
+    def metrics(self) -> Metrics:
+        """Returns the metrics of the consumer; see :meth:`AsyncConsumer.metrics`. It does not wait."""
+        return self._consumer.metrics()
 
     # -- running on the event loop
 

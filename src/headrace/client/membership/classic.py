@@ -26,6 +26,7 @@ from logging import getLogger
 from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.errors import BrokerUnreachable, ErrorCode, HeadraceError, KafkaTimeout, error_for
+from headrace.client.membership.group_metrics import GroupMetrics
 from headrace.client.membership.heartbeat import HeartbeatSchedule
 from headrace.client.membership.interfaces import GroupSubscription, MemberIdentity
 from headrace.client.membership.join_round import Joined, JoinRound
@@ -56,7 +57,9 @@ _PASSING = _MOVED | {ErrorCode.coordinator_load_in_progress, ErrorCode.request_t
 class ClassicMembership:
     """The membership of one consumer in a classic group."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig, subscription: GroupSubscription) -> None:
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, subscription: GroupSubscription, metrics: GroupMetrics
+    ) -> None:
         """
         :raises ValueError: if ``partition.assignment.strategy`` has an unknown assignor.
         """
@@ -65,14 +68,11 @@ class ClassicMembership:
         self._config = config
         self._group_id = config.group_id
         self._subscription = subscription
-        self._join_round = JoinRound(cluster, config, subscription)
+        self._metrics = metrics
+        self._join_round = JoinRound(cluster, config, subscription, metrics)
         self.is_cooperative = self._join_round.is_cooperative
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._schedule = HeartbeatSchedule(
-            cluster.clock,
-            interval_ms=config.heartbeat_interval_ms,
-            max_poll_interval_ms=config.max_poll_interval_ms,
-        )
+        self._schedule = HeartbeatSchedule.of(cluster.clock, config)
         self.state = MembershipState.UNJOINED
         self._has_member_id = asyncio.Event()
         self.member_id = ""
@@ -177,6 +177,7 @@ class ClassicMembership:
 
     async def _prepare(self) -> None:
         """Revokes the partitions that must be revoked before joining, and starts to join."""
+        self._metrics.rebalance_began()
         await self._subscription.before_rebalance()
         if not self.is_cooperative:
             await self._subscription.revoke(self._subscription.assignment())
@@ -206,6 +207,7 @@ class ClassicMembership:
         try:
             await self._subscription.assign(set(joined.partitions))
         finally:
+            self._metrics.rebalance_ended()
             if revoked:
                 self._reason = "the consumer has revoked partitions that other members will get"
                 self._set_unjoined()
@@ -269,6 +271,7 @@ class ClassicMembership:
                 self._subscription.notify()
                 return
             attempts += 1
+            self._metrics.rebalance_failed()
             if code in _MOVED:
                 self._cluster.forget_coordinator("group", self._group_id)
             if code in _UNKNOWN_TO_GROUP:
@@ -323,14 +326,15 @@ class ClassicMembership:
             self._schedule.sent()
             try:
                 connection = await self._cluster.coordinator("group", self._group_id)
-                answer = await connection.ask(
-                    Api.HEARTBEAT,
-                    timeout_ms=self._config.session_timeout_ms,
-                    group_id=self._group_id,
-                    generation_id=self.generation,
-                    member_id=self.member_id,
-                    group_instance_id=self._config.group_instance_id,
-                )
+                with self._metrics.timed("heartbeat"):
+                    answer = await connection.ask(
+                        Api.HEARTBEAT,
+                        timeout_ms=self._config.session_timeout_ms,
+                        group_id=self._group_id,
+                        generation_id=self.generation,
+                        member_id=self.member_id,
+                        group_instance_id=self._config.group_instance_id,
+                    )
             except HeadraceError as error:
                 logger.info("a heartbeat of the group %r failed: %s", self._group_id, error)
                 self._cluster.forget_coordinator("group", self._group_id)
@@ -339,12 +343,7 @@ class ClassicMembership:
                 return
 
     async def _leave_overdue(self) -> None:
-        logger.warning(
-            "poll() was not called for max.poll.interval.ms (%d): the consumer leaves the group %r. Call poll() more "
-            "often, lower max.poll.records, or raise max.poll.interval.ms",
-            self._config.max_poll_interval_ms,
-            self._group_id,
-        )
+        self._schedule.warn_overdue(self._group_id)
         if self._config.group_instance_id is None:
             await self._send_leave("poll() was not called for max.poll.interval.ms")
         self._heartbeat_task = None

@@ -30,6 +30,7 @@ from headrace.client.errors import (
     UnsupportedByBroker,
     error_for,
 )
+from headrace.client.membership.group_metrics import GroupMetrics
 from headrace.client.membership.heartbeat import HeartbeatSchedule
 from headrace.client.membership.interfaces import GroupSubscription, MemberIdentity
 from headrace.client.notifier import Notifier
@@ -63,18 +64,17 @@ _TopicsAndPattern = tuple[frozenset[str], str | None]
 class ConsumerMembership:
     """The membership of one consumer in a group of the consumer protocol."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig, subscription: GroupSubscription) -> None:
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, subscription: GroupSubscription, metrics: GroupMetrics
+    ) -> None:
         assert config.group_id is not None
         self._cluster = cluster
         self._config = config
         self._group_id = config.group_id
         self._subscription = subscription
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._schedule = HeartbeatSchedule(
-            cluster.clock,
-            interval_ms=config.heartbeat_interval_ms,
-            max_poll_interval_ms=config.max_poll_interval_ms,
-        )
+        self._metrics = metrics
+        self._schedule = HeartbeatSchedule.of(cluster.clock, config)
         self.member_id = str(uuid4())
         self.epoch = JOINING_EPOCH
         #: The target assignment by topic ids, and by topic names if all names are resolved.
@@ -149,6 +149,7 @@ class ConsumerMembership:
             return  # While callbacks ran, the member was fenced, or the target assignment has changed.
         self._must_reconcile = False
         await self._subscription.assign(set(target))
+        self._metrics.rebalance_ended()
         self._send_soon()
 
     async def leave(self) -> None:
@@ -231,9 +232,10 @@ class ConsumerMembership:
         self._must_send = False
         self._schedule.sent()
         current, owned = self._current_subscription(), frozenset(self._subscription.assignment())
-        answer = await connection.ask(
-            Api.CONSUMER_GROUP_HEARTBEAT, version=version, **self._fields(self.epoch, is_first=is_first)
-        )
+        with self._metrics.timed("heartbeat"):
+            answer = await connection.ask(
+                Api.CONSUMER_GROUP_HEARTBEAT, version=version, **self._fields(self.epoch, is_first=is_first)
+            )
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.none:
             self._sent_subscription, self._sent_owned = current, owned
@@ -310,6 +312,7 @@ class ConsumerMembership:
         )
         self._must_reconcile = self._target != self._subscription.assignment()
         if self._must_reconcile:
+            self._metrics.rebalance_began()
             self._subscription.notify()
         else:
             self._confirm_assignment()
@@ -322,12 +325,7 @@ class ConsumerMembership:
     # -- errors
 
     async def _leave_overdue(self) -> None:
-        logger.warning(
-            "poll() was not called for max.poll.interval.ms (%d): the consumer leaves the group %r. Call poll() more "
-            "often, lower max.poll.records, or raise max.poll.interval.ms",
-            self._config.max_poll_interval_ms,
-            self._group_id,
-        )
+        self._schedule.warn_overdue(self._group_id)
         is_static = self._config.group_instance_id is not None
         await self._send_leave(LEAVING_STATIC_EPOCH if is_static else LEAVING_EPOCH)
         self._fenced(ErrorCode.unknown_member_id)
@@ -339,6 +337,7 @@ class ConsumerMembership:
         self._subscription.notify()
 
     def _failed(self, error: HeadraceError) -> None:
+        self._metrics.rebalance_failed()
         self._error = error
         self._is_lost = True
         self._reset()

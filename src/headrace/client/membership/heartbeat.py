@@ -1,6 +1,12 @@
 """Decides when a member sends a heartbeat, and when ``poll()`` is overdue. No I/O; time is passed in."""
 
+from logging import getLogger
+from typing import Self
+
+from headrace.client.config import ConsumerConfig
 from headrace.runtime.clock import Clock
+
+logger = getLogger(__name__)
 
 
 class HeartbeatSchedule:
@@ -12,6 +18,11 @@ class HeartbeatSchedule:
         self._max_poll_interval_ms = max_poll_interval_ms
         self._sent_ms = self._polled_ms = clock.monotonic_ms()
         self._is_polling = False
+
+    @classmethod
+    def of(cls, clock: Clock, config: ConsumerConfig) -> Self:
+        """Makes the schedule of a consumer with these options."""
+        return cls(clock, interval_ms=config.heartbeat_interval_ms, max_poll_interval_ms=config.max_poll_interval_ms)
 
     def sent(self) -> None:
         self._sent_ms = self._clock.monotonic_ms()
@@ -30,6 +41,14 @@ class HeartbeatSchedule:
     def is_poll_overdue(self) -> bool:
         """Whether the user has not called ``poll()`` for ``max.poll.interval.ms``."""
         return not self._is_polling and self._clock.monotonic_ms() - self._polled_ms >= self._max_poll_interval_ms
+
+    def warn_overdue(self, group_id: str) -> None:
+        logger.warning(
+            "poll() was not called for max.poll.interval.ms (%d): the consumer leaves the group %r. Call poll() more "
+            "often, lower max.poll.records, or raise max.poll.interval.ms",
+            self._max_poll_interval_ms,
+            group_id,
+        )
 
     def next_ms(self) -> int:
         """Returns the time until a heartbeat is due, or until ``poll()`` is overdue."""

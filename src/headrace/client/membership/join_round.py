@@ -17,6 +17,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.config import ConsumerConfig
 from headrace.client.errors import ErrorCode, HeadraceError
 from headrace.client.membership.assignors import ASSIGNORS, Assignor, Rebalance, member_from, user_data_for
+from headrace.client.membership.group_metrics import GroupMetrics
 from headrace.client.membership.interfaces import GroupSubscription
 from headrace.client.types import TopicPartition
 from headrace.protocol.api import Api
@@ -59,7 +60,9 @@ class JoiningMember(Protocol):
 class JoinRound:
     """Joins the group of one consumer."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig, subscription: GroupSubscription) -> None:
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, subscription: GroupSubscription, metrics: GroupMetrics
+    ) -> None:
         """
         :raises ValueError: if ``partition.assignment.strategy`` has an unknown assignor.
         """
@@ -68,6 +71,7 @@ class JoinRound:
         self._config = config
         self._group_id = config.group_id
         self._group_subscription = subscription
+        self._metrics = metrics
         self._assignors = _assignors(config.partition_assignment_strategy)
         self.is_cooperative = all(one.rebalance is Rebalance.COOPERATIVE for one in self._assignors)
 
@@ -172,7 +176,8 @@ class JoinRound:
 
     async def _ask(self, api: Api, timeout_ms: float, **fields: Any) -> Any:
         connection = await self._cluster.coordinator("group", self._group_id, purpose="join")
-        return await connection.ask(api, timeout_ms=timeout_ms, group_id=self._group_id, **fields)
+        with self._metrics.timed("join" if api is Api.JOIN_GROUP else "sync"):
+            return await connection.ask(api, timeout_ms=timeout_ms, group_id=self._group_id, **fields)
 
 
 def _assignors(names: tuple[str, ...]) -> list[Assignor]:

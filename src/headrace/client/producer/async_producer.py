@@ -23,9 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
 from headrace.client.errors import BufferExhausted, ClientClosed, KafkaTimeout
+from headrace.client.metrics.connections import ConnectionMetrics
+from headrace.client.metrics.registry import Metrics, new_registry
 from headrace.client.producer.batch import ProducerBatch
 from headrace.client.producer.buffer_pool import Wait, WaitState
 from headrace.client.producer.delivery import AsyncDelivery, Delivery, OnDelivery
+from headrace.client.producer.producer_metrics import ProducerMetrics
 from headrace.client.producer.record_buffer import Blocked, RecordBuffer
 from headrace.client.producer.sender import Sender
 from headrace.client.producer.serialization import HeadersInput
@@ -65,6 +68,7 @@ class AsyncProducer:
         """
         self.config = ProducerConfig.load(config, **options)
         self._clock = clock
+        self._registry = new_registry("producer", self.config, clock)
         self._cluster: Cluster | None = None
         self._transactions: TransactionManager | None = None
         self._is_closed = False
@@ -92,7 +96,8 @@ class AsyncProducer:
         :raises BrokerUnreachable: if no broker answers within ``max.block.ms``.
         """
         assert self._cluster is None, "a producer is started once"
-        cluster = Cluster(self.config, clock=self._clock)
+        connections = ConnectionMetrics(self._registry)
+        cluster = Cluster(self.config, clock=self._clock, metrics=connections)
         try:
             await cluster.start()
         except BaseException:
@@ -108,10 +113,16 @@ class AsyncProducer:
             self._record_buffer.accumulator,
             self._record_buffer.partitioner,
             transaction=self._transactions,
+            metrics=ProducerMetrics(self._registry, connections),
         )
+        self._sender.metrics.publish(cluster.metadata, self._record_buffer.pool, self._sender.in_flight)
         if self._transactions is not None:
             self._transactions.sender = self._sender
         self._sender.wake()
+
+    def metrics(self) -> Metrics:
+        """Returns the metrics of the producer, under the names of Java's producer; see docs/client-metrics.md."""
+        return self._registry.metrics()
 
     @property
     def record_buffer(self) -> RecordBuffer:
@@ -195,7 +206,8 @@ class AsyncProducer:
     async def flush(self) -> None:
         """Sends all buffered records without waiting for ``linger.ms``, and waits until each is delivered or failed."""
         self._check_open()
-        await self._sender.flush()
+        with self._sender.metrics.timed("flush"):
+            await self._sender.flush()
 
     async def partitions_of(self, topic: str) -> list[PartitionInfo]:
         """Returns the partitions of a topic. Waits for metadata for at most ``max.block.ms``."""
@@ -240,14 +252,18 @@ class AsyncProducer:
 
         An older producer with the same id is fenced, and the transaction that it left open is aborted.
         """
-        await self.transactions.init()
+        transactions = self.transactions
+        with self._sender.metrics.timed("txn_init"):
+            await transactions.init()
 
     async def begin_transaction(self) -> None:
         """Begins a transaction. The records that are sent from now on belong to it.
 
         :raises ProducerFenced: if another producer with the same ``transactional.id`` has taken over.
         """
-        self.transactions.begin()
+        transactions = self.transactions
+        with self._sender.metrics.timed("txn_begin"):
+            transactions.begin()
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: GroupOrName) -> None:
         """Adds a consumer's offsets to the transaction. They are committed together with the records, or not at all.
@@ -255,18 +271,24 @@ class AsyncProducer:
         :param offsets: the offset of the next record to read, by partition.
         :param group: ``consumer.group_metadata()``, or the name of the group.
         """
-        await self.transactions.send_offsets(offsets, group)
+        transactions = self.transactions
+        with self._sender.metrics.timed("txn_offsets"):
+            await transactions.send_offsets(offsets, group)
 
     async def commit_transaction(self) -> None:
         """Waits until all records of the transaction are acknowledged, and commits it.
 
         :raises HeadraceError: if a record failed. Then call :meth:`abort_transaction`.
         """
-        await self.transactions.commit()
+        transactions = self.transactions
+        with self._sender.metrics.timed("txn_commit"):
+            await transactions.commit()
 
     async def abort_transaction(self) -> None:
         """Drops the records that were not sent yet, and aborts the transaction."""
-        await self.transactions.abort()
+        transactions = self.transactions
+        with self._sender.metrics.timed("txn_abort"):
+            await transactions.abort()
 
     @property
     def transactions(self) -> TransactionManager:
@@ -292,7 +314,8 @@ class AsyncProducer:
                 await self._wait_for_memory(memory_bytes, deadline)
                 result = self._record_buffer.append_record(result.record, memory_bytes)
             else:
-                await cluster.partitions_of(result.record.topic, timeout_ms=deadline.left_ms())
+                with self._sender.metrics.timed("metadata_wait"):
+                    await cluster.partitions_of(result.record.topic, timeout_ms=deadline.left_ms())
                 result = self._record_buffer.append_record(result.record)
         return result  # type: ignore[no-any-return]
 
@@ -309,8 +332,9 @@ class AsyncProducer:
             wait = pool.wait(size_bytes, on_end)
         self._sender.wake()
         try:
-            async with asyncio.timeout(deadline.left_ms() / 1000):
-                await ended
+            with self._sender.metrics.timed("memory_wait"):
+                async with asyncio.timeout(deadline.left_ms() / 1000):
+                    await ended
         except TimeoutError:
             pass
         except BaseException:  # Cancelled: memory that was granted must not be lost.
@@ -323,7 +347,7 @@ class AsyncProducer:
             is_granted = wait.state is WaitState.GRANTED
             pool.cancel(wait)
         if not is_granted:
-            raise buffer_exhausted(self.config)
+            raise buffer_exhausted(self._sender)
 
     def _open_cluster(self) -> Cluster:
         self._check_open()
@@ -337,8 +361,10 @@ class AsyncProducer:
             raise ClientClosed("the producer is not started: use it with `async with`, or call start()")
 
 
-def buffer_exhausted(config: ProducerConfig) -> KafkaTimeout:
+def buffer_exhausted(sender: Sender) -> KafkaTimeout:
     """Makes the error of a ``send`` that waited too long for memory."""
+    config = sender.config
+    sender.metrics.exhausted.record(1, sender.cluster.clock.monotonic_ms())
     return BufferExhausted(
         f"buffer.memory ({config.buffer_memory} bytes) stayed full for {config.max_block_ms} ms (max.block.ms): the "
         "program sends records faster than the brokers accept them; send more slowly, or raise one of the two options"

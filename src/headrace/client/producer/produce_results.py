@@ -13,6 +13,7 @@ from headrace.client.errors import HeadraceError, KafkaTimeout
 from headrace.client.producer.accumulator import Accumulator
 from headrace.client.producer.batch import NO_OFFSET, ProducerBatch
 from headrace.client.producer.produce_outcomes import WRONG_LEADER, Outcome, failure_of, outcome_of, records_text
+from headrace.client.producer.producer_metrics import ProducerMetrics
 from headrace.protocol.kio import ErrorCode
 
 logger = getLogger(__name__)
@@ -26,6 +27,7 @@ class ProduceResults:
         config: ProducerConfig,
         cluster: Cluster,
         accumulator: Accumulator,
+        metrics: ProducerMetrics,
         on_failure: Callable[[Exception], object] | None = None,
     ) -> None:
         """
@@ -35,6 +37,7 @@ class ProduceResults:
         self._cluster = cluster
         self._accumulator = accumulator
         self._completion = accumulator.completion
+        self._metrics = metrics
         self._on_failure = on_failure
         self._is_ordered = config.max_in_flight_requests_per_connection == 1
 
@@ -66,6 +69,7 @@ class ProduceResults:
             return [batch]
         if outcome is Outcome.SPLIT:
             self._completion.split(batch)
+            self._metrics.split()
             return [batch]
         if error is None:
             error = failure_of(code, batch, message)
@@ -76,6 +80,7 @@ class ProduceResults:
             return [batch]
         logger.info("%s-%s: the batch will be sent again: %s", batch.topic, batch.partition, error)
         batch.error = error
+        self._metrics.sent_again(batch)
         if outcome is Outcome.RENUMBER:
             self._accumulator.epochs.bump_epoch(self._accumulator.queue_of(batch.topic, batch.partition))
         self._completion.retry(batch, self._cluster.clock.monotonic_ms())
@@ -108,6 +113,7 @@ class ProduceResults:
 
     def _give_up(self, batch: ProducerBatch, error: Exception) -> None:
         batch.give_up(error)
+        self._metrics.failed(batch)
         if self._on_failure is not None:
             self._on_failure(error)
 

@@ -25,12 +25,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
 from headrace.client.connection import Connection
 from headrace.client.errors import AuthenticationFailed, HeadraceError, UnsupportedByBroker
+from headrace.client.metrics.connections import NodeMetrics
+from headrace.client.metrics.registry import MetricsRegistry
 from headrace.client.partitioners.strategies import Adaptive, Partitioner
 from headrace.client.producer.accumulator import Accumulator
 from headrace.client.producer.batch import NO_OFFSET, ProducerBatch
@@ -40,6 +43,7 @@ from headrace.client.producer.in_flight_requests import InFlightRequests
 from headrace.client.producer.named_tasks import NamedTasks
 from headrace.client.producer.produce_outcomes import broker_message
 from headrace.client.producer.produce_results import ProduceResults
+from headrace.client.producer.producer_metrics import ProducerMetrics
 from headrace.client.producer.slow_leaders import SlowLeaders
 from headrace.client.retry import Backoff
 from headrace.client.transactions.manager import TransactionManager
@@ -69,6 +73,7 @@ class Sender:
         partitioner: Partitioner,
         *,
         transaction: TransactionManager | None = None,
+        metrics: ProducerMetrics | None = None,
     ) -> None:
         self.config = config
         self.cluster = cluster
@@ -82,13 +87,14 @@ class Sender:
         self._max_in_flight = config.max_in_flight_requests_per_connection
         self._loop = asyncio.get_running_loop()
         on_failure = None if transaction is None else self._batch_failed
-        self._results = ProduceResults(config, cluster, accumulator, on_failure)
+        self.metrics = metrics or ProducerMetrics(MetricsRegistry("producer", clock=cluster.clock))
+        self._results = ProduceResults(config, cluster, accumulator, self.metrics, on_failure)
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._tasks = NamedTasks(backoff, self.step, self._task_failed)
         self._is_woken = False
         self._is_stopped = False
         self._connections: dict[int, Connection] = {}
-        self._in_flight: dict[int, InFlightRequests] = {}
+        self.in_flight: dict[int, InFlightRequests] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0.0
         self._flush_waiters = FlushWaiters(accumulator, self.wake)
@@ -187,7 +193,7 @@ class Sender:
                 drained = self._drain(node_id, now_ms)
                 if drained is not None:
                     requests.append(drained)
-                    has_room = has_room or not self._in_flight[node_id].is_full
+                    has_room = has_room or not self.in_flight[node_id].is_full
         if is_stale:
             self._tasks.start("metadata", self._refresh)
 
@@ -216,10 +222,12 @@ class Sender:
     def _drain(self, node_id: int, now_ms: int) -> tuple[int, Connection, list[ProducerBatch]] | None:
         """Drains one request for a broker, if the broker may get one more."""
         connection = self._connections.get(node_id)
-        in_flight_requests = self._in_flight.get(node_id)
+        in_flight_requests = self.in_flight.get(node_id)
         if in_flight_requests is None:
-            in_flight_requests = self._in_flight[node_id] = InFlightRequests(self._max_in_flight)
-        if connection is None or connection.is_closed or in_flight_requests.is_full:
+            in_flight_requests = self.in_flight[node_id] = InFlightRequests(self._max_in_flight)
+        if connection is None or connection.is_closed or in_flight_requests.is_full or connection.is_throttled:
+            if connection is not None and connection.is_throttled:
+                self._wake_within(max(1, connection.throttle_left_ms))
             if connection is None or connection.is_closed:
                 self._tasks.start(f"a connection to broker {node_id}", partial(self._connect, node_id))
             self.slow_leaders.ready(node_id, now_ms, is_drained=False)
@@ -245,7 +253,7 @@ class Sender:
                 leader_id = self._leader_of(topic, partition)
                 if leader_id is not None:
                     self._partitions_of.setdefault(leader_id, []).append((topic, partition))
-                    queue.leader_requests = self._in_flight.setdefault(leader_id, InFlightRequests(self._max_in_flight))
+                    queue.leader_requests = self.in_flight.setdefault(leader_id, InFlightRequests(self._max_in_flight))
         return self._partitions_of.get(node_id, ())
 
     def _update_load(self, now_ms: int) -> None:
@@ -278,14 +286,15 @@ class Sender:
         except UnsupportedByBroker as error:
             self.fatal = error
             if self._acks:
-                self._in_flight[node_id].answered()
+                self.in_flight[node_id].answered()
             self._failed(node_id, batches, error)
             return
+        self.metrics.request_sent(batches)
         answer = connection.send(Api.PRODUCE, version, fields, expects_answer=self._acks != 0)
         if self._acks == 0 and not answer.exception():
             self._unacknowledged(batches)
         else:
-            answer.add_done_callback(partial(self._answered, node_id, batches))
+            answer.add_done_callback(partial(self._answered, node_id, batches, connection.metrics, monotonic()))
 
     def _unacknowledged(self, batches: list[ProducerBatch]) -> None:
         """With acks=0 there is no answer: a batch counts as delivered once it is written to the socket."""
@@ -295,10 +304,15 @@ class Sender:
         self._call_back(batches)
         self.wake()
 
-    def _answered(self, node_id: int, batches: list[ProducerBatch], future: asyncio.Future[Any]) -> None:
+    def _answered(
+        self, node_id: int, batches: list[ProducerBatch], node: NodeMetrics | None, sent: float,
+        future: asyncio.Future[Any],
+    ) -> None:  # fmt: skip
         if self._acks:
-            self._in_flight[node_id].answered()
+            self.in_flight[node_id].answered()
         self.wake()
+        if node is not None:
+            node.latency.record((monotonic() - sent) * 1000, self._now_ms())
         error = future.exception()
         if error is not None:
             assert isinstance(error, HeadraceError), error

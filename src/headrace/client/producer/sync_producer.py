@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.client import background
 from headrace.client.config import ProducerConfig
 from headrace.client.errors import ClientClosed
+from headrace.client.metrics.registry import Metrics
 from headrace.client.producer.async_producer import AsyncProducer, buffer_exhausted
 from headrace.client.producer.buffer_pool import Wait, WaitState
 from headrace.client.producer.delivery import Delivery, OnDelivery
@@ -82,6 +83,10 @@ class Producer:
     @property
     def config(self) -> ProducerConfig:
         return self._producer.config
+
+    def metrics(self) -> Metrics:
+        """Returns the metrics of the producer; see :meth:`AsyncProducer.metrics`. It does not wait."""
+        return self._producer.metrics()
 
     def __enter__(self) -> Self:
         return self
@@ -268,7 +273,8 @@ class Producer:
                 self._wait_for_memory(memory_bytes, deadline)
                 result = self._record_buffer.append_record(result.record, memory_bytes)
             else:
-                self._run(self._producer.partitions_of(result.record.topic))
+                with self._producer.sender.metrics.timed("metadata_wait"):
+                    self._run(self._producer.partitions_of(result.record.topic))
                 result = self._record_buffer.append_record(result.record)
         return result  # type: ignore[no-any-return]
 
@@ -291,12 +297,13 @@ class Producer:
         self._wake()
         kept_bytes = 0
         try:
-            if ended.wait(deadline.left_ms() / 1000):
-                kept_bytes = size_bytes
+            with self._producer.sender.metrics.timed("memory_wait"):
+                if ended.wait(deadline.left_ms() / 1000):
+                    kept_bytes = size_bytes
         finally:  # After a KeyboardInterrupt too, memory that was granted must not be lost.
             with lock:
                 if wait.state is WaitState.GRANTED:
                     pool.release(asked_bytes - kept_bytes)
                 pool.cancel(wait)
         if not kept_bytes:
-            raise buffer_exhausted(self.config)
+            raise buffer_exhausted(self._producer.sender)

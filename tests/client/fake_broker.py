@@ -36,6 +36,8 @@ class FakeBroker:
         #: By API: a function of the request that returns the fields of the answer, a whole frame, or None (silence).
         self.answers: dict[Api, Answer] = {}
         self.seen: list[Api] = []
+        #: Each request: its API, its body, and when it arrived, in the loop's time.
+        self.requests: list[tuple[Api, Any, float]] = []
         self.logins = 0
         self.address = ("", 0)
         self._tasks: set[asyncio.Task] = set()
@@ -56,6 +58,17 @@ class FakeBroker:
         with suppress(ConnectionError, OSError):
             await writer.wait_closed()
 
+    def of(self, api: Api) -> list[Any]:
+        """The bodies of the requests of one API."""
+        return [request for one, request, _ in self.requests if one is api]
+
+    def arrivals(self, api: Api) -> list[float]:
+        return [moment for one, _, moment in self.requests if one is api]
+
+    @property
+    def servers(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
     async def end(self) -> None:
         """Waits until all clients have closed their connections."""
         _, left = await asyncio.wait(self._tasks, timeout=5) if self._tasks else (None, ())
@@ -68,6 +81,7 @@ class FakeBroker:
         at = 10 + max(0, int.from_bytes(frame[8:10], "big", signed=True))
         at += int(schema.__header_schema__.__version__) >= 2
         request, _ = entity_reader(schema)(frame, at)
+        self.requests.append((api, request, asyncio.get_running_loop().time()))
         fields = self.answers[api](request) if api in self.answers else self._usual(api, request, login)
         if fields is None or isinstance(fields, bytes):
             return fields
@@ -128,3 +142,28 @@ def scram_server(mechanism: str, user: str, password: str) -> Callable[[], Scram
         return account if name == user and not is_token else None
 
     return lambda: ScramServer(mechanism, find, Decoys(b"secret", lambda _: []))
+
+
+def serving_a_topic(broker: FakeBroker, **throttles_ms: int) -> FakeBroker:
+    """Makes a broker that has a topic of one partition, and nothing to fetch."""
+    broker.served = {
+        **broker.served, Api.METADATA: (0, 9), Api.FETCH: (4, 11), Api.LIST_OFFSETS: (1, 5), Api.CREATE_TOPICS: (2, 7),
+        Api.DELETE_TOPICS: (1, 6), Api.CREATE_PARTITIONS: (0, 3),
+    }  # fmt: skip
+    partition = {"error_code": 0, "partition_index": 0, "leader_id": 1, "replica_nodes": [1], "isr_nodes": [1]}
+    host, port = "127.0.0.1", lambda: broker.address[1]
+    broker.answers[Api.METADATA] = lambda _: {
+        "brokers": [{"node_id": 1, "host": host, "port": port(), "rack": None}],
+        "topics": [{"error_code": 0, "name": "t", "is_internal": False, "partitions": [partition]}],
+        "cluster_id": "c",
+        "controller_id": 1,
+    }
+    found = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": 0, "leader_epoch": 0}
+    broker.answers[Api.LIST_OFFSETS] = lambda _: {"topics": [{"name": "t", "partitions": [found]}]}
+    broker.answers[Api.FETCH] = lambda _: {
+        "throttle_time": throttles_ms.get("fetch", 0) if len(broker.of(Api.FETCH)) == 1 else 0,
+        "error_code": 0,
+        "session_id": 0,
+        "responses": [],
+    }
+    return broker
