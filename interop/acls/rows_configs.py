@@ -1,8 +1,9 @@
-"""Rows of the ACL matrix: settings of topics, brokers, loggers, groups and client metrics."""
+"""Rows of the ACL matrix: settings of topics, brokers, loggers, groups and client metrics; telemetry."""
 
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 from headrace.protocol.api import Api
 
@@ -174,4 +175,9 @@ ALTER = (
         _CLUSTER_ALTERS,
     ),
 )
-ROWS = DESCRIBE + ALTER
+_PUSH = {"subscription_id": 0, "terminating": False, "compression_type": 0, "metrics": b""}
+TELEMETRY = (
+    Row("get_telemetry", Api.GET_TELEMETRY_SUBSCRIPTIONS, 0, lambda _: {"client_instance_id": None}),
+    Row("push_telemetry", Api.PUSH_TELEMETRY, 0, lambda _: {"client_instance_id": uuid4(), **_PUSH}),
+)
+ROWS = DESCRIBE + ALTER + TELEMETRY

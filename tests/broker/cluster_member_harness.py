@@ -12,6 +12,7 @@ from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.group_overrides import GroupConfigs
 from headrace.broker.data_folders import DataFolders
 from headrace.broker.metadata_cache import MetadataCache
+from headrace.broker.telemetry.subscriptions import Subscriptions
 from headrace.controller.decisions.broker_requests import MetadataPartition, UpdateMetadata
 from headrace.controller.decisions.context import LiveBroker
 from headrace.controller.decisions.leader_elections import Leadership
@@ -47,6 +48,7 @@ class ClusterMemberHarness:
         self.metadata = MetadataCache("c")
         self.group_configs = GroupConfigs()
         self.scram_users = ScramUsers()
+        self.client_metrics = Subscriptions()
         #: The parts beside those that are tested.
         self.parts = Recorder()
         self.registration = ClusterRegistration(
@@ -56,6 +58,7 @@ class ClusterMemberHarness:
             self.config,
             self.group_configs,
             self.scram_users,
+            self.client_metrics,
             self.coordination,
             clock,
             on_topic_changed=self.parts.topic_configured,

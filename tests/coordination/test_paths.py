@@ -140,4 +140,13 @@ def test_the_persistent_paths_can_be_made_in_their_order():
     opened = tree.prepare_open_session(1_000, 0)
     tree.apply(opened)
     tree.apply(tree.prepare(opened.session_id, [Create(path) for path in paths.PERSISTENT_PATHS], 0))
-    assert tree.children("/config") == ["brokers", "changes", "clients", "groups", "ips", "topics", "users"]
+    assert tree.children("/config") == [
+        "brokers",
+        "changes",
+        "client-metrics",
+        "clients",
+        "groups",
+        "ips",
+        "topics",
+        "users",
+    ]

@@ -51,6 +51,8 @@ from headrace.broker.quotas.stored_quotas import StoredQuotas, start_quotas
 from headrace.broker.runtime import BrokerRuntime
 from headrace.broker.services import Services
 from headrace.broker.start_error import StartError
+from headrace.broker.telemetry.subscriptions import Subscriptions
+from headrace.broker.telemetry.telemetry import Telemetry
 from headrace.coordination.interface import Coordination
 from headrace.coordination.znodes import encode_uuid, random_uuid
 from headrace.log.disk import Disk
@@ -97,6 +99,7 @@ class Broker:
         self.group_configs = GroupConfigs()
         self.scram_users = ScramUsers()
         self.client_quotas = ClientQuotas()
+        self.client_metrics = Subscriptions()
         self.fetch_sessions = FetchSessions(
             self.clock,
             slots=lambda: config.int("max.incremental.fetch.session.cache.slots"),
@@ -119,6 +122,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self.runtime = BrokerRuntime.of_config(loop, self.clock, self.config)
         self.purgatories = Purgatories(self.runtime.timer)
+        self.telemetry = Telemetry(self.config, self.clock, self.runtime.timer, self.client_metrics)
         self.commit_waits = CommitWaits(loop, self.purgatories.produce)
         self.internal_topics = InternalTopics(
             self.config, self.clock, self.metadata, lambda: self.role.topics, self.purgatories.fetch
@@ -164,6 +168,7 @@ class Broker:
             purgatories=self.purgatories,
             group_configs=self.group_configs,
             scram_users=self.scram_users,
+            client_metrics=self.client_metrics,
             internal_topics=self.internal_topics,
             commit_waits=self.commit_waits,
             connect_to_tree=self.connect_to_tree,
@@ -211,7 +216,7 @@ class Broker:
                 self.endpoints[listener.name] = listener.bind()
             except OSError as error:
                 raise StartError(f"cannot listen on {wanted.host}:{wanted.port}: {error.strerror}") from None
-        self._bind_metrics(self.config.str("headrace.metrics.listener"))
+        self._bind_metrics()
 
     def _load_tls(self) -> None:
         for listener in self._listeners:
@@ -220,20 +225,11 @@ class Broker:
             except ConfigError as error:
                 raise StartError(f"cannot use TLS on listener {listener.name}: {error}") from None
 
-    def _bind_metrics(self, wanted: str) -> None:
-        if not wanted:
-            return
-        # prometheus_client takes long to import.
-        from headrace.broker.metrics.exporter import MetricsExporter, metrics_protection
+    def _bind_metrics(self) -> None:
+        if self.config.str("headrace.metrics.listener"):
+            from headrace.broker.metrics.exporter import bind_exporter  # prometheus_client takes long to import
 
-        host, _, port = wanted.rpartition(":")
-        try:
-            protection = metrics_protection(self.config)
-            self.metrics_exporter = MetricsExporter(host.strip("[]"), int(port), protection)
-        except ConfigError as error:
-            raise StartError(f"cannot serve metrics on {wanted}: {error}") from None
-        except OSError as error:
-            raise StartError(f"cannot serve metrics on {wanted}: {error.strerror}") from None
+            self.metrics_exporter = bind_exporter(self.config)
 
     # -- logs
 
@@ -321,6 +317,8 @@ class Broker:
             relocations=self.maintenance.relocations,
             groups=self.coordinators.groups,
             group_configs=self.group_configs,
+            client_metrics=self.client_metrics,
+            telemetry=self.telemetry,
             transactions=self.coordinators.transactions,
             producer_ids=self.role.producer_ids,
             fetch_sessions=self.fetch_sessions,
@@ -346,6 +344,7 @@ class Broker:
             queue=self.queue,
             connections=self.connections,
             endpoints=self.endpoints,
+            telemetry=self.telemetry,
             role=self.role,
         )
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.broker.purgatories import Purgatories
     from headrace.broker.replicas.followers import Followers
     from headrace.broker.runtime import BrokerRuntime
+    from headrace.broker.telemetry.subscriptions import Subscriptions
     from headrace.broker.topics import Topics
     from headrace.controller.decisions.leader_elections import ElectionStrategy
     from headrace.controller.decisions.reassignments import Assignment
@@ -63,6 +64,7 @@ class RoleContext(NamedTuple):
     purgatories: Purgatories
     group_configs: GroupConfigs
     scram_users: ScramUsers
+    client_metrics: Subscriptions
     internal_topics: InternalTopics
     commit_waits: CommitWaits
     #: Connects to the cluster's ZooKeeper. Raises CoordinationError.
@@ -165,6 +167,10 @@ class ClusterRole(ABC):
     @abstractmethod
     async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         """Stores settings of one group. The caller has checked the settings."""
+
+    @abstractmethod
+    async def set_client_metrics(self, name: str, configs: Mapping[str, str]) -> None:
+        """Stores a subscription of client metrics. The caller has checked the settings."""
 
     @abstractmethod
     async def change_user_configs(self, user: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:

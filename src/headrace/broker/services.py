@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from headrace.broker.quotas.stored_quotas import StoredQuotas
     from headrace.broker.relocations import Relocations
     from headrace.broker.replicas.followers import Followers
+    from headrace.broker.telemetry.subscriptions import Subscriptions
+    from headrace.broker.telemetry.telemetry import Telemetry
     from headrace.broker.topics import Topics
     from headrace.log.log_manager import LogManager
     from headrace.protocol.api import Api
@@ -62,6 +64,9 @@ class ConfigStore(Protocol):
         """Stores settings of this broker, or with an empty name of all brokers."""
 
     async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None: ...
+
+    async def set_client_metrics(self, name: str, configs: Mapping[str, str]) -> None:
+        """Stores a subscription of client metrics. Without settings the subscription is deleted."""
 
     async def change_user_configs(self, user: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         """Stores what ``change`` makes of the settings of a user. ``change`` may raise; then nothing is stored."""
@@ -108,6 +113,9 @@ class Services:
     relocations: Relocations
     groups: GroupService
     group_configs: GroupConfigs
+    #: What the broker asks clients for, and the metrics that clients have pushed (KIP-714).
+    client_metrics: Subscriptions
+    telemetry: Telemetry
     transactions: TransactionService
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions

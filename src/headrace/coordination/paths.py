@@ -42,9 +42,10 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
 #: As the name of a broker, user or client: the default for all of them.
 DEFAULT_ENTITY = "<default>"
-CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips", "groups")
+CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips", "groups", "client-metrics")
 GROUP_CONFIGS = "/config/groups"
 USER_CONFIGS = "/config/users"
+CLIENT_METRICS_CONFIGS = "/config/client-metrics"
 #: A random secret of the cluster. Brokers make up salts for unknown users with it. Kafka has no such znode.
 SASL_SECRET = "/headrace/sasl_secret"
 

@@ -33,6 +33,8 @@ FOR_EVERYBODY: dict[Api, str] = {
     Api.API_VERSIONS: "Every client may ask which APIs there are.",
     Api.SASL_HANDSHAKE: "Part of the login.",
     Api.SASL_AUTHENTICATE: "Part of the login.",
+    Api.GET_TELEMETRY_SUBSCRIPTIONS: "Every client that has logged in may ask what it is to push, as in Kafka.",
+    Api.PUSH_TELEMETRY: "Every client that has logged in may push its metrics, as in Kafka.",
     Api.RENEW_DELEGATION_TOKEN: "The owner and the renewers of a token may renew it. ACLs do not matter.",
     Api.EXPIRE_DELEGATION_TOKEN: "The owner and the renewers of a token may expire it. ACLs do not matter.",
 }
@@ -106,12 +108,12 @@ NEEDS: dict[Api, tuple[Need, ...]] = {
     Api.DESCRIBE_CONFIGS: (
         Need(_DESCRIBE_CONFIGS, _TOPIC, "for the settings of topics"),
         Need(_DESCRIBE_CONFIGS, _GROUP, "for the settings of groups"),
-        Need(_DESCRIBE_CONFIGS, _CLUSTER, "for the settings of brokers"),
+        Need(_DESCRIBE_CONFIGS, _CLUSTER, "for the settings of brokers and of client metrics"),
     ),
     Api.ALTER_CONFIGS: (
         Need(_ALTER_CONFIGS, _TOPIC, "for the settings of topics"),
         Need(_ALTER_CONFIGS, _GROUP, "for the settings of groups"),
-        Need(_ALTER_CONFIGS, _CLUSTER, "for the settings of brokers"),
+        Need(_ALTER_CONFIGS, _CLUSTER, "for the settings of brokers and of client metrics"),
     ),
     Api.ALTER_REPLICA_LOG_DIRS: (Need(_ALTER, _CLUSTER),),
     Api.DESCRIBE_LOG_DIRS: (Need(_DESCRIBE, _CLUSTER),),
@@ -126,7 +128,7 @@ NEEDS: dict[Api, tuple[Need, ...]] = {
     Api.INCREMENTAL_ALTER_CONFIGS: (
         Need(_ALTER_CONFIGS, _TOPIC, "for the settings of topics"),
         Need(_ALTER_CONFIGS, _GROUP, "for the settings of groups"),
-        Need(_ALTER_CONFIGS, _CLUSTER, "for the settings of brokers"),
+        Need(_ALTER_CONFIGS, _CLUSTER, "for the settings of brokers and of client metrics"),
     ),
     Api.ALTER_PARTITION_REASSIGNMENTS: (Need(_ALTER, _CLUSTER),),
     Api.LIST_PARTITION_REASSIGNMENTS: (Need(_DESCRIBE, _CLUSTER),),

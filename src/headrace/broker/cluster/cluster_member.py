@@ -43,6 +43,8 @@ from headrace.broker.coordinators.producer_ids import ProducerIds
 from headrace.broker.replicas.context import ReplicaContext
 from headrace.broker.replicas.replicas import ReplicaManager
 from headrace.broker.start_error import StartError
+from headrace.broker.telemetry.subscriptions import ENTITY_TYPE as CLIENT_METRICS
+from headrace.broker.telemetry.subscriptions import entity_name
 from headrace.controller.controller import Controller, ControllerSettings
 from headrace.coordination.interface import Coordination, CoordinationError, NodeExistsError
 from headrace.coordination.paths import DEFAULT_ENTITY
@@ -103,6 +105,7 @@ class ClusterMember(ClusterRole):
                 config,
                 context.group_configs,
                 context.scram_users,
+                context.client_metrics,
                 self.coordination,
                 context.runtime.clock,
                 on_topic_changed=self._topic_configured,
@@ -238,6 +241,9 @@ class ClusterMember(ClusterRole):
 
     async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         await self.configs.write("groups", entity_of(group_id), configs)
+
+    async def set_client_metrics(self, name: str, configs: Mapping[str, str]) -> None:
+        await self.configs.write(CLIENT_METRICS, entity_name(name), configs)
 
     async def change_user_configs(self, user: str, change: Change) -> None:
         await self.configs.change_user(entity_of_user(user), change)

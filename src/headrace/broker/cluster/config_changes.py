@@ -1,4 +1,4 @@
-"""Reads and writes the settings in the tree, and applies changes: settings of topics, groups, users and brokers.
+"""Reads and writes the settings in the tree, and applies changes: of topics, groups, users, client metrics, brokers.
 
 A broker that changes ``/config/TYPE/NAME`` then adds a sequential znode to ``/config/changes`` that names the entity.
 Every broker watches ``/config/changes``, reads the named entities and applies their settings, in order. A notification
@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.authentication.scram_users import change_user
 from headrace.broker.configs.stored_passwords import StoredPasswords
+from headrace.broker.telemetry.subscriptions import ENTITY_TYPE as CLIENT_METRICS
 from headrace.broker.tree_follower import TreeFollower
 from headrace.broker.tree_reads import read_each
 from headrace.coordination import retried_changes
 from headrace.coordination.interface import NodeExistsError, NoNodeError
 from headrace.coordination.paths import (
+    CLIENT_METRICS_CONFIGS,
     CONFIG_CHANGE_PREFIX,
     CONFIG_CHANGES,
     DEFAULT_ENTITY,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.broker.authentication.scram_users import Change, ScramUsers
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.telemetry.subscriptions import Subscriptions
     from headrace.coordination.interface import Coordination
     from headrace.runtime.clock import Clock
 
@@ -52,6 +55,7 @@ class ConfigChanges:
         config: BrokerConfig,
         group_configs: GroupConfigs,
         scram_users: ScramUsers,
+        client_metrics: Subscriptions,
         coordination: Coordination,
         clock: Clock,
         *,
@@ -66,6 +70,7 @@ class ConfigChanges:
         self._passwords = StoredPasswords(config)
         self._group_configs = group_configs
         self._scram_users = scram_users
+        self._client_metrics = client_metrics
         self._coordination = coordination
         self._on_topic_changed = on_topic_changed
         self._on_unclean_election_changed = on_unclean_election_changed
@@ -168,6 +173,10 @@ class ConfigChanges:
         for name in await self._coordination.children(GROUP_CONFIGS):
             await self._apply("groups", name)
         await self._read_users()
+        subscriptions = await self._coordination.children(CLIENT_METRICS_CONFIGS)
+        self._client_metrics.keep_only(subscriptions)
+        for name in subscriptions:
+            await self._apply(CLIENT_METRICS, name)
         await self._apply("brokers", DEFAULT_ENTITY)
 
     async def _read_users(self) -> None:
@@ -191,6 +200,8 @@ class ConfigChanges:
             self._on_topic_changed(name, await self.read_new_topic(name))
         elif kind == "groups":
             self._group_configs.put(name, await self.read(kind, name))
+        elif kind == CLIENT_METRICS:
+            self._client_metrics.put(name, await self.read(kind, name))
         elif kind == "brokers" and name in (DEFAULT_ENTITY, self._own_name):
             await self._apply_broker_settings()
         elif kind == "users":

@@ -1,10 +1,10 @@
 """DescribeConfigs: settings, each with the source of its value.
 
-The sources of a value, strongest first: the topic (1) or group (8), this broker's dynamic settings (2), the
-cluster-wide dynamic settings (3), the broker's file or command line (4), the default (5). The entry shows the strongest
-value. Its synonyms are the whole chain of values. As in Kafka, the chain begins where the described name itself is set.
-So ``log.roll.ms``, if it is not set, has no synonyms and the source DEFAULT, though its value comes from
-``log.roll.hours``.
+The sources of a value, strongest first: the topic (1), subscription of client metrics (7) or group (8), this broker's
+dynamic settings (2), the cluster-wide dynamic settings (3), the broker's file or command line (4), the default (5). The
+entry shows the strongest value. Its synonyms are the whole chain of values. As in Kafka, the chain begins where the
+described name itself is set. So ``log.roll.ms``, if it is not set, has no synonyms and the source DEFAULT, though its
+value comes from ``log.roll.hours``.
 
 Settings that are not in the registry are shown too, if the broker was started with them. Such a setting may be a
 secret, so its value is hidden.
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.broker.configs.client_metrics import CLIENT_METRICS_KEYS
 from headrace.broker.configs.group import GROUP_KEYS
 from headrace.broker.configs.keys import ConfigKey, Update, to_text
 from headrace.broker.configs.registry import BROKER_KEYS, TOPIC_KEYS, broker_key, broker_synonyms
@@ -45,7 +46,7 @@ _ALL = DescribeOptions()
 def describe_resource(
     kind: ResourceKind, overrides: Mapping[str, str], broker: BrokerConfig, options: DescribeOptions = _ALL
 ) -> list[Entry]:
-    """Returns the settings of a topic or a group as the ``configs`` of a DescribeConfigs result.
+    """Returns the settings of a topic, a group or a subscription as the ``configs`` of a DescribeConfigs result.
 
     The resource need not exist.
     """
@@ -118,7 +119,7 @@ def _chain(described: str, broker: BrokerConfig) -> list[Entry]:
 
 
 def _synonym(name: str, value: str | None, source: Source) -> Entry:
-    key = broker_key(name) or TOPIC_KEYS.get(name) or GROUP_KEYS.get(name)
+    key = broker_key(name) or TOPIC_KEYS.get(name) or GROUP_KEYS.get(name) or CLIENT_METRICS_KEYS.get(name)
     is_secret = key is None or key.is_sensitive
     return {"name": name, "value": None if is_secret else value, "source": int(source)}
 

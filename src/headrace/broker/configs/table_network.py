@@ -101,7 +101,9 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("metric.reporters", LIST, (), items(), LOW, READ_ONLY,
         "Accepted and ignored: metrics are served at headrace.metrics.listener."),
     ConfigKey("telemetry.max.bytes", INT, 1_048_576, at_least(1), LOW, READ_ONLY,
-        "The maximum size of the metrics that a client pushes (KIP-714)."),
+        "The maximum size of the metrics that a client pushes (KIP-714), before they are decompressed."),
+    ConfigKey("headrace.telemetry.max.series", INT, 50_000, at_least(0), LOW, CLUSTER_WIDE,
+        "How many series of metrics that clients have pushed the broker keeps. One client has at most 2,000."),
     ConfigKey("headrace.metrics.listener", STRING, "", host_port(), MEDIUM, READ_ONLY,
         "HOST:PORT at which the broker serves metrics in Prometheus' text format. Empty: metrics are not served. An "
         "address that other hosts can reach needs TLS and a bearer token or a password."),

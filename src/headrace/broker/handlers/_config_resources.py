@@ -1,6 +1,7 @@
 """Changes the settings of resources, for AlterConfigs and IncrementalAlterConfigs.
 
-A resource is a topic, a group, a broker, or the default of all brokers, which has an empty name.
+A resource is a topic, a group, a subscription of client metrics, a broker, or the default of all brokers, which has an
+empty name.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.services import ConfigStore, RunBlocking
+    from headrace.broker.telemetry.subscriptions import Subscriptions
     from headrace.broker.topics import Topics
 
 TOPIC = 2
@@ -30,7 +32,7 @@ CLIENT_METRICS = 16
 GROUP = 32
 CLUSTER_DEFAULT = ""
 
-#: From a topic or group of the request and its stored settings to the settings to store.
+#: From a topic, group or subscription of the request and its stored settings to the settings to store.
 ResourceChange = Callable[[ResourceKind, Any, Mapping[str, str]], dict[str, str]]
 #: The same for a broker; the last argument is False for the default of all brokers.
 BrokerChange = Callable[[Any, Mapping[str, str], bool], dict[str, str]]
@@ -44,6 +46,7 @@ class StoredConfigs(NamedTuple):
     config: BrokerConfig
     topics: Topics
     group_configs: GroupConfigs
+    client_metrics: Subscriptions
     config_store: ConfigStore
     run_blocking: RunBlocking
 
@@ -94,6 +97,8 @@ async def alter_resources(
                 await _alter_topic(stored, name, resource, change_resource, validate_only=body.validate_only)
             elif kind == GROUP:
                 await _alter_group(stored, name, resource, change_resource, validate_only=body.validate_only)
+            elif kind == CLIENT_METRICS:
+                await _alter_client_metrics(stored, name, resource, change_resource, validate_only=body.validate_only)
             elif kind == BROKER:
                 await _alter_broker(stored, name, resource, change_broker, validate_only=body.validate_only)
             else:
@@ -122,6 +127,16 @@ async def _alter_group(
     configs = change(resources.GROUP, resource, stored.group_configs.of(name))
     if not validate_only:
         await stored.config_store.set_group_configs(name, configs)
+
+
+async def _alter_client_metrics(
+    stored: StoredConfigs, name: str, resource: Any, change: ResourceChange, *, validate_only: bool
+) -> None:
+    if not name:
+        raise InvalidRequest("the name of the subscription is missing")
+    configs = change(resources.CLIENT_METRICS, resource, stored.client_metrics.of(name))
+    if not validate_only:
+        await stored.config_store.set_client_metrics(name, configs)
 
 
 async def _alter_broker(

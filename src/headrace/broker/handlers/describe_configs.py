@@ -1,6 +1,6 @@
-"""DescribeConfigs (key 32): the settings of topics, groups and brokers, each with the source of its value.
+"""DescribeConfigs (key 32): the settings of topics, groups, brokers and client metrics, with their sources.
 
-Speaks v1 to v4. Loggers (resource type 8) and client metrics (16) have no settings here: INVALID_REQUEST.
+Speaks v1 to v4. Loggers (resource type 8) have no settings here: INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from headrace.broker.configs import resources
 from headrace.broker.configs.describe import DescribeOptions, describe_broker, describe_resource
 from headrace.broker.handlers._config_resources import (
     BROKER,
+    CLIENT_METRICS,
     CLUSTER_DEFAULT,
     GROUP,
     TOPIC,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.telemetry.subscriptions import Subscriptions
     from headrace.broker.topics import Topics
 
 
@@ -36,6 +38,7 @@ async def handle(
     config: BrokerConfig,
     topics: Topics,
     group_configs: GroupConfigs,
+    client_metrics: Subscriptions,
 ) -> Reply:
     body = request.body
 
@@ -47,6 +50,10 @@ async def handle(
             if not name:
                 raise InvalidRequest("the name of the group is missing")
             return describe_resource(resources.GROUP, group_configs.of(name), config, options)
+        if kind == CLIENT_METRICS:
+            if not name:
+                raise InvalidRequest("the name of the subscription is missing")
+            return describe_resource(resources.CLIENT_METRICS, client_metrics.of(name), config, options)
         if kind == BROKER:
             check_broker_name(broker_id, name)
             return describe_broker(config, options, cluster_default=name == CLUSTER_DEFAULT)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.configs.resources import ResourceKind
     from headrace.broker.services import ConfigStore, RunBlocking
+    from headrace.broker.telemetry.subscriptions import Subscriptions
     from headrace.broker.topics import Topics
 
 
@@ -28,6 +29,7 @@ async def handle(
     config: BrokerConfig,
     topics: Topics,
     group_configs: GroupConfigs,
+    client_metrics: Subscriptions,
     config_store: ConfigStore,
     run_blocking: RunBlocking,
 ) -> Reply:
@@ -37,7 +39,9 @@ async def handle(
     def change_broker(resource: Any, stored: Mapping[str, str], per_broker: bool) -> dict[str, str]:
         return alter_broker(stored, _changes(resource), config, per_broker=per_broker)
 
-    stored = StoredConfigs(authorizer, broker_id, config, topics, group_configs, config_store, run_blocking)
+    stored = StoredConfigs(
+        authorizer, broker_id, config, topics, group_configs, client_metrics, config_store, run_blocking
+    )
     return await alter_resources(request, stored, change_resource, change_broker)
 
 

@@ -87,6 +87,7 @@ class LoneBroker(ClusterRole):
         await self._dynamic_configs.load()
         await context.group_configs.load(self.coordination)
         await context.scram_users.load(self.coordination)
+        await context.client_metrics.load(self.coordination)
         adoption = TopicAdoption(
             broker_id, logs, context.partitions, context.runtime.clock, self._topics, self._host, self.producer_ids
         )
@@ -136,6 +137,9 @@ class LoneBroker(ClusterRole):
 
     async def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         await self._context.group_configs.store(self.coordination, entity_of(group_id), configs)
+
+    async def set_client_metrics(self, name: str, configs: Mapping[str, str]) -> None:
+        await self._context.client_metrics.store(self.coordination, name, configs)
 
     async def change_user_configs(self, user: str, change: Change) -> None:
         entity = entity_of_user(user)

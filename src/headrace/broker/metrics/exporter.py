@@ -20,10 +20,13 @@ from prometheus_client.samples import Sample
 
 from headrace.broker.metrics.families import FAMILIES
 from headrace.broker.metrics.family import Family, Kind
+from headrace.broker.metrics.telemetry_families import pushed_metrics
 from headrace.broker.metrics.values import MetricSources, View
+from headrace.broker.start_error import StartError
 from headrace.http_endpoints.access import read_access
 from headrace.http_endpoints.metrics_server import MetricsServer
 from headrace.http_endpoints.protection import Protection
+from headrace.properties import ConfigError
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
@@ -57,6 +60,21 @@ def metrics_protection(config: BrokerConfig) -> Protection:
     )
 
 
+def bind_exporter(config: BrokerConfig) -> MetricsExporter:
+    """Binds the address that the settings name.
+
+    :raises StartError: if the address cannot be used, or a secret cannot be read.
+    """
+    wanted = config.str("headrace.metrics.listener")
+    host, _, port = wanted.rpartition(":")
+    try:
+        return MetricsExporter(host.strip("[]"), int(port), metrics_protection(config))
+    except ConfigError as error:
+        raise StartError(f"cannot serve metrics on {wanted}: {error}") from None
+    except OSError as error:
+        raise StartError(f"cannot serve metrics on {wanted}: {error.strerror}") from None
+
+
 class MetricsExporter:
     """An HTTP server. The constructor binds the address, :meth:`start` begins to serve."""
 
@@ -86,7 +104,7 @@ class MetricsExporter:
 
 
 class BrokerCollector(Collector):
-    """Gives all families of the table to prometheus_client."""
+    """Gives all families of the table, and the metrics that clients have pushed, to prometheus_client."""
 
     def __init__(self, sources: MetricSources) -> None:
         self._sources = sources
@@ -99,6 +117,7 @@ class BrokerCollector(Collector):
             # prometheus_client reads the samples once, in order. So an iterator can make them on the fly.
             metric.samples = cast(list[Sample], _Samples(family, view))
             yield metric
+        yield from pushed_metrics(self._sources.telemetry)
 
 
 class _Samples:

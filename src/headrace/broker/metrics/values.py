@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.broker.network.connections import Connections
     from headrace.broker.network.request_queue import RequestQueue
     from headrace.broker.purgatories import Purgatories
+    from headrace.broker.telemetry.telemetry import Telemetry
     from headrace.log.log_manager import LogManager
     from headrace.log.partition_log import PartitionLog
     from headrace.replication.partitions import Partitions
@@ -84,6 +85,7 @@ class MetricSources:
     connections: Connections
     #: The bound address of each listener.
     endpoints: Mapping[str, tuple[str, int]]
+    telemetry: Telemetry
     role: ClusterRole
 
 
