@@ -1,6 +1,7 @@
 """The znode tree of ``headrace start --brokers`` is for its own brokers, and for the owner of its folder."""
 
 import re
+import socket
 import stat
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, ConnectionLoss, SessionExpiredError
 
+from headrace.coordination.server.four_letter_words import FOUR_LETTER_WORDS
 from headrace.properties import parse_properties
 from headrace.testing.broker_process import BrokerProcess, StartFailed
 from headrace.testing.cluster_process import LocalClusterProcess
@@ -56,6 +58,14 @@ def request(address, **options):
 def test_other_users_of_the_host_get_no_answer(tree, options):
     with pytest.raises(REFUSED):
         request(tree, **options)
+
+
+@pytest.mark.parametrize("word", sorted(FOUR_LETTER_WORDS))
+def test_four_letter_words_tell_nothing(tree, word):
+    host, _, port = tree.rpartition(":")
+    with socket.create_connection((host, int(port)), PATIENCE_S) as client, client.makefile("rb") as answer:
+        client.sendall(word)
+        assert answer.read() == word + b" is not executed because it is not in the whitelist.\n"
 
 
 def test_who_may_read_the_file_may_read_the_tree(tree, login_file, capsys):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.coordination.server.four_letter_words import FOUR_LETTER_WORDS
 from headrace.properties import ConfigError
 from headrace.testing.broker_process import BrokerProcess
 from headrace.tools import zookeeper
@@ -28,7 +29,14 @@ def test_a_zoo_cfg():
             "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
         }
     )
-    assert settings == TreeSettings(Path("/var/lib/zookeeper"), ("", 2181), ("10.0.0.1", 2182), 500, "super:hash", None)
+    assert settings == TreeSettings(
+        Path("/var/lib/zookeeper"),
+        ("", 2181),
+        ("10.0.0.1", 2182),
+        500,
+        "super:hash",
+        words=frozenset(FOUR_LETTER_WORDS),
+    )
     assert "hash" not in repr(settings)
     assert TreeSettings.from_properties({"ssl.keyStore.location": ""}) == TreeSettings()
 
@@ -44,6 +52,7 @@ def test_a_zoo_cfg():
         ("clientPort=70000", "must be between 0 and 65535"),
         ("maxClientCnxns=many", "must be between 0 and"),
         ("tickTime=0", "must be between 1 and"),
+        ("4lw.commands.whitelist=ruok, dump", "dump: not a word that the server has; there are ruok, isro"),
         (f"{SUPER_DIGEST}=super", "is not USER:HASH"),
         ("ssl.keyStore.location=/no/such.pem", "/no/such.pem"),
         ("ssl.keyStore.location=/no/such", "cannot be seen from its name; set ssl.keyStore.type"),
@@ -83,10 +92,10 @@ def test_an_address_has_a_limited_number_of_connections(tmp_path):
                 stack.enter_context(socket.create_connection((host, int(port)), 20)) for _ in range(3)
             )
             assert third.recv(1) == b""
-            first.sendall(b"ruok")
-            assert first.recv(4) == b"imok"
+            first.sendall(b"srvr")
+            assert first.recv(4) == b"Zook"
             second.close()
         with socket.create_connection((host, int(port)), 20) as later:
-            later.sendall(b"ruok")
-            assert later.recv(4) == b"imok"
+            later.sendall(b"srvr")
+            assert later.recv(4) == b"Zook"
         assert "maxClientCnxns" in server.log

@@ -14,6 +14,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotE
 from kazoo.protocol.serialization import Connect, Create, SetData, write_string
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from headrace.coordination.server.four_letter_words import FOUR_LETTER_WORDS
 from headrace.coordination.server.service import TreeService
 from headrace.coordination.server.tree_server import TreeServer
 from headrace.coordination.tree.host import TreeHost
@@ -26,7 +27,8 @@ PATIENCE_S = 20
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("tree"), "--tick-time", "1000", command="zookeeper") as process:
+    folder, words = tmp_path_factory.mktemp("tree"), ("-o", "4lw.commands.whitelist=*")
+    with BrokerProcess(folder, "--tick-time", "1000", *words, command="zookeeper") as process:
         yield process
 
 
@@ -309,6 +311,19 @@ def test_four_letter_words(server, connect):
     values = dict(line.split("\t") for line in ask_word(server.address, b"mntr").splitlines())
     assert values["zk_server_state"] == "standalone"
     assert int(values["zk_znode_count"]) >= 2
+
+
+def test_only_listed_words_are_answered(tmp_path):
+    """The default is ZooKeeper 3.9's."""
+    with BrokerProcess(tmp_path / "default", command="zookeeper") as server:
+        assert "Mode: standalone\n" in ask_word(server.address, b"srvr")
+        for word in set(FOUR_LETTER_WORDS) - {b"srvr"}:
+            refusal = f"{word.decode()} is not executed because it is not in the whitelist.\n"
+            assert ask_word(server.address, word) == refusal
+    with BrokerProcess(tmp_path / "one", "-o", "4lw.commands.whitelist=ruok", command="zookeeper") as server:
+        assert ask_word(server.address, b"ruok") == "imok"
+        assert "Mode: standalone\n" in ask_word(server.address, b"srvr")
+        assert "whitelist" in ask_word(server.address, b"mntr")
 
 
 # Restarts

@@ -1,7 +1,10 @@
 """ZooKeeper's four-letter words: commands for monitoring. A connection that starts with one gets a text and is closed.
 
-The names in the texts are ZooKeeper's, because monitoring tools parse them. All words in this module are always
-enabled. ZooKeeper has more words, and enables only those that ``4lw.commands.whitelist`` lists. No I/O.
+The names in the texts are ZooKeeper's, because monitoring tools parse them. ZooKeeper has more words. No I/O.
+
+A word is answered before any login, so a server answers only the words that ``4lw.commands.whitelist`` lists, and
+``srvr``, as ZooKeeper 3.9 does. A server that requires a login answers none: the words tell about the tree and its
+clients.
 """
 
 from collections.abc import Callable
@@ -93,6 +96,10 @@ def _mntr(service: TreeService) -> str:
     return "".join(f"zk_{name}\t{value}\n" for name, value in values.items())
 
 
+_ALL = "*"
+#: Always answered, as in ZooKeeper: its script for administrators needs it.
+ALWAYS = frozenset({b"srvr"})
+
 #: As the length of a frame, a word would mean about 1.6 GB. No connection starts with such a frame.
 FOUR_LETTER_WORDS: dict[bytes, Callable[[TreeService], str]] = {
     b"ruok": _ruok,
@@ -104,3 +111,28 @@ FOUR_LETTER_WORDS: dict[bytes, Callable[[TreeService], str]] = {
     b"wchs": _wchs,
     b"mntr": _mntr,
 }
+
+
+def enabled_words(whitelist: str) -> frozenset[bytes]:
+    """Returns the words of a list in the form of ``4lw.commands.whitelist``. A star stands for all words.
+
+    :raises ValueError: if the list has an unknown word.
+    """
+    listed = {word.strip() for word in whitelist.split(",")} - {""}
+    if _ALL in listed:
+        return frozenset(FOUR_LETTER_WORDS)
+    unknown = [word for word in sorted(listed) if word.encode() not in FOUR_LETTER_WORDS]
+    if unknown:
+        known = ", ".join(word.decode() for word in FOUR_LETTER_WORDS)
+        raise ValueError(f"{', '.join(unknown)}: not a word that the server has; there are {known}, and {_ALL} for all")
+    return ALWAYS | {word.encode() for word in listed}
+
+
+def answer_of(word: bytes, service: TreeService) -> str | None:
+    """Returns the answer to a word; None if the bytes are no word."""
+    make = FOUR_LETTER_WORDS.get(word)
+    if make is None:
+        return None
+    if word not in service.words:
+        return f"{word.decode()} is not executed because it is not in the whitelist.\n"
+    return make(service)

@@ -24,7 +24,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, cast
 
 from headrace.coordination.server.client_connection import ClientConnection
-from headrace.coordination.server.four_letter_words import FOUR_LETTER_WORDS, WORD_BYTES
+from headrace.coordination.server.four_letter_words import WORD_BYTES, answer_of
 from headrace.coordination.server.jute import Malformed
 from headrace.coordination.server.service import TreeService
 
@@ -191,10 +191,10 @@ class _ServerSocket(asyncio.Protocol):
         return end if end <= len(pending) else None
 
     def _answer_four_letter_word(self, word: bytes) -> bool:
-        answer = FOUR_LETTER_WORDS.get(word)
+        answer = answer_of(word, self._service)
         if answer is None:
             return False
-        self._send(answer(self._service).encode())
+        self._send(answer.encode())
         self._connection.disconnect()
         return True
 

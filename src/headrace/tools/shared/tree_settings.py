@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.coordination.server.four_letter_words import ALWAYS, enabled_words
 from headrace.coordination.server.service import DEFAULT_MAX_CONNECTIONS_PER_ADDRESS
 from headrace.properties import ConfigError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SUPER_DIGEST = "DigestAuthenticationProvider.superDigest"
 _X509_PROVIDER = "authProvider.x509"
+_WORDS = "4lw.commands.whitelist"
 
 #: Each setting, and what it does. The table in docs/zookeeper.md has the same rows.
 SETTINGS = {
@@ -32,6 +34,7 @@ SETTINGS = {
     "secureClientPortAddress": "the address of the port for TLS; by default all addresses",
     "maxClientCnxns": "the number of connections per address, by default 60; 0: no limit",
     "tickTime": "milliseconds of a tick (`--tick-time`)",
+    _WORDS: "the four-letter words that are answered, beside `srvr`; `*`: all",
     SUPER_DIGEST: "the super user, who may do everything: `USER:BASE64(SHA1(USER:PASSWORD))`",
     "ssl.keyStore.location": "the key store of the server, PEM, PKCS12 or JKS",
     "ssl.keyStore.password": "its password, and the password of the key",
@@ -55,8 +58,8 @@ _FIXED = {
 }
 #: Settings of servers that have nothing to do with who may do what.
 _IGNORED = (
-    "4lw.commands.whitelist", "admin.enableServer", "admin.serverPort", "autopurge.purgeInterval",
-    "autopurge.snapRetainCount", "dataLogDir", "forceSync", "initLimit", "serverCnxnFactory", "snapCount", "syncLimit",
+    "admin.enableServer", "admin.serverPort", "autopurge.purgeInterval", "autopurge.snapRetainCount", "dataLogDir",
+    "forceSync", "initLimit", "serverCnxnFactory", "snapCount", "syncLimit",
 )  # fmt: skip
 _PREFIX = "zookeeper."
 _CLIENT_AUTH = {"need": "required", "want": "requested", "none": "none"}
@@ -77,6 +80,7 @@ class TreeSettings:
     super_digest: str | None = field(default=None, repr=False)
     tls: SSLContext | None = field(default=None, repr=False)
     max_connections_per_address: int = DEFAULT_MAX_CONNECTIONS_PER_ADDRESS
+    words: frozenset[bytes] = ALWAYS
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TreeSettings:
@@ -94,6 +98,7 @@ class TreeSettings:
             super_digest,
             _tls(settings) if "ssl.keyStore.location" in settings else None,
             DEFAULT_MAX_CONNECTIONS_PER_ADDRESS if limit is None else limit,
+            _words(settings),
         )
 
 
@@ -109,6 +114,13 @@ def _known(properties: Mapping[str, str]) -> dict[str, str]:
             f"{', '.join(unknown)}: not a setting of headrace zookeeper, which has {', '.join(sorted(SETTINGS))}"
         )
     return settings
+
+
+def _words(settings: Mapping[str, str]) -> frozenset[bytes]:
+    try:
+        return enabled_words(settings.get(_WORDS, ""))
+    except ValueError as error:
+        raise ConfigError(f"Invalid value for configuration {_WORDS}: {error}") from None
 
 
 def _number(settings: Mapping[str, str], name: str, low: int, high: int) -> int | None:
