@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import trustme
 
 from headrace.coordination.server.four_letter_words import FOUR_LETTER_WORDS
 from headrace.properties import ConfigError
@@ -71,6 +72,18 @@ def test_what_cannot_be_used_is_one_line(setting, said, tmp_path, capsys):
     assert said in complaint
     assert complaint.count("\n") == 1
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(("client_auth", "warns"), [("need", True), ("want", True), ("none", False)])
+def test_a_server_that_trusts_the_authorities_of_the_system_warns(tmp_path, caplog, client_auth, warns):
+    store = tmp_path / "server.pem"
+    trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(store)
+    settings = {"ssl.keyStore.location": str(store), "ssl.clientAuth": client_auth}
+    TreeSettings.from_properties(settings)
+    assert len([line for line in caplog.messages if "there is no trust store" in line]) == warns
+    caplog.clear()
+    TreeSettings.from_properties({**settings, "ssl.trustStore.location": str(store)})
+    assert caplog.messages == []
 
 
 def test_tls_needs_a_key_store(tmp_path, capsys):

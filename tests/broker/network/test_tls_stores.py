@@ -13,6 +13,8 @@ from tls_harness import AUTHORITY, TlsRawClient, client_context, pem_of, tls_con
 from certificates import certificate
 from headrace import Broker
 from headrace.broker.configs.broker_config import BrokerConfig
+from headrace.broker.configs.listeners import SecurityProtocol
+from headrace.broker.network.listener_tls import ListenerTls
 from headrace.broker.start_error import StartError
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
@@ -330,3 +332,19 @@ def test_settings_that_somebody_stored_without_a_prefix_are_not_in_force(caplog)
 def test_a_plain_broker_answers_without_tls():
     with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
         assert is_answered(client)
+
+
+@pytest.mark.parametrize(("client_auth", "warns"), [("required", True), ("requested", True), ("none", False)])
+def test_a_listener_that_trusts_the_authorities_of_the_system_warns(client_auth, warns, caplog):
+    settings = tls_config(listeners="SSL://127.0.0.1:0", ssl_client_auth=client_auth)
+    for name in ("ssl.truststore.type", "ssl.truststore.certificates", "security.inter.broker.protocol"):
+        del settings[name]
+    config = BrokerConfig.load({**settings, "listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"})
+    ListenerTls.load("SSL", SecurityProtocol.SSL, config)
+    lines = [line for line in caplog.messages if "no trust store" in line]
+    assert len(lines) == warns
+    for line in lines:
+        assert line.startswith(f"listener SSL has ssl.client.auth={client_auth} and no trust store")
+    caplog.clear()
+    ListenerTls.load("SSL", SecurityProtocol.SSL, BrokerConfig.load(tls_config(ssl_client_auth=client_auth)))
+    assert caplog.messages == []

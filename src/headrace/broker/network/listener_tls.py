@@ -64,6 +64,7 @@ class ListenerTls:
         if name == config.listeners.inter_broker:
             check_mutual_trust(stores, stores)
         _warn_of_expired(name, stores)
+        _warn_of_system_trust(name, stores)
         return cls(name, protocol, stores, context, MappingRules(settings.str("ssl.principal.mapping.rules")))
 
     def new_stores(self, config: BrokerConfig) -> LoadedStores | None:
@@ -98,6 +99,7 @@ class ListenerTls:
         """Uses stores for new handshakes."""
         self.stores, self.context = new
         _warn_of_expired(self.name, self.stores)
+        _warn_of_system_trust(self.name, self.stores)
 
     def channel(self, sock: socket.socket, processor: Processor) -> TlsChannel:
         return TlsChannel(sock, self.context, processor, self.principal_of)
@@ -127,3 +129,15 @@ def _warn_of_expired(name: str, stores: LoadedStores) -> None:
     """Kafka, too, uses such a certificate on a listener for clients. They refuse it, if they check it."""
     for subject in stores.expired(datetime.now(UTC)):
         logger.warning("the certificate %s of listener %s has expired, or is not valid yet", one_line(subject), name)
+
+
+def _warn_of_system_trust(name: str, stores: LoadedStores) -> None:
+    """Java, too, trusts the authorities of the system then: everybody can get a certificate from one of them."""
+    client_auth = stores.options.client_auth
+    if client_auth != "none" and stores.trusted is None:
+        logger.warning(
+            "listener %s has ssl.client.auth=%s and no trust store: it accepts every client with a certificate of an "
+            "authority that this system trusts. Set ssl.truststore.location or ssl.truststore.certificates",
+            name,
+            client_auth,
+        )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from headrace.properties import ConfigError
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+logger = getLogger(__name__)
 
 SUPER_DIGEST = "DigestAuthenticationProvider.superDigest"
 _X509_PROVIDER = "authProvider.x509"
@@ -157,7 +160,14 @@ def _tls(settings: Mapping[str, str]) -> SSLContext:
         "ssl.cipher.suites": settings.get("ssl.ciphersuites"),
         "ssl.client.auth": _CLIENT_AUTH[client_auth],
     }
-    return server_context(TlsOptions.from_settings(values))
+    context = server_context(TlsOptions.from_settings(values))
+    if client_auth != "none" and "ssl.trustStore.location" not in settings:
+        logger.warning(
+            "ssl.clientAuth is %s, and there is no trust store: the server accepts every client with a certificate of "
+            "an authority that this system trusts. Set ssl.trustStore.location",
+            client_auth,
+        )
+    return context
 
 
 def _password(settings: Mapping[str, str], store: str) -> str | None:
