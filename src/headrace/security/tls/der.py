@@ -1,4 +1,4 @@
-"""Reads the DER encoding of ASN.1, as far as certificates and stores need it.
+"""Reads and writes the DER encoding of ASN.1, as far as certificates and stores need it.
 
 An element is a tag (1 byte), a length (1 byte, or up to 5 bytes) and its content. The content of a constructed element
 is a row of elements. Input comes from peers, so every length is checked against what there is.
@@ -63,6 +63,15 @@ def read_element(data: bytes) -> Element:
     if len(data) < end:
         raise DerError("an element ends after its container")
     return Element(data[0], data[start:end], data[:end])
+
+
+def encoded(tag: int, content: bytes) -> bytes:
+    """Returns an element with its tag and its length."""
+    length = len(content)
+    if length < 0x80:
+        return bytes([tag, length]) + content
+    size = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes([tag, 0x80 | len(size)]) + size + content
 
 
 def object_identifier(content: bytes) -> str:

@@ -56,6 +56,8 @@ class JksKey:
 class JksContents(NamedTuple):
     keys: tuple[JksKey, ...]
     trusted: tuple[bytes, ...]
+    #: Of all entries, in the order of the file.
+    aliases: tuple[str, ...]
 
 
 def read_jks(data: bytes, password: str | None) -> JksContents:
@@ -75,8 +77,10 @@ def read_jks(data: bytes, password: str | None) -> JksContents:
         raise JksError(f"it has the unknown version {version} of JKS")
     keys: list[JksKey] = []
     trusted: list[bytes] = []
+    aliases: list[str] = []
     for _ in range(reader.number(4)):
         tag, alias = reader.number(4), reader.string()
+        aliases.append(alias)
         reader.take(8)  # the date
         if tag == _KEY_TAG:
             protected = reader.take(reader.number(4))
@@ -88,7 +92,7 @@ def read_jks(data: bytes, password: str | None) -> JksContents:
             raise JksError(f"it has an entry of the unknown kind {tag}")
     if not reader.is_at_end:
         raise JksError("it has bytes after its last entry")
-    return JksContents(tuple(keys), tuple(trusted))
+    return JksContents(tuple(keys), tuple(trusted), tuple(aliases))
 
 
 def recover_key(protected: bytes, password: str) -> bytes:

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from hmac import compare_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.properties import ConfigError
+from headrace.security.tls.java_order import order_of_jks, order_of_key_manager
 from headrace.security.tls.jks import JCEKS_MAGIC, MAGIC, JksError, read_jks, recover_key
 from headrace.security.tls.pem import PemError, certificates_in, private_key_in
 from headrace.security.tls.pkcs12 import Pkcs12Error, read_pkcs12
 
 if TYPE_CHECKING:
     from headrace.security.tls.options import TlsOptions
+    from headrace.security.tls.pkcs12_bags import KeyBag
 
 #: A larger file is not read.
 _MAX_FILE_BYTES = 16 << 20
@@ -159,19 +160,42 @@ def _text(name: str, path: Path) -> str:
 
 
 def _java_keys(path: Path, options: TlsOptions) -> tuple[KeyEntry, ...]:
-    """Returns the private keys of a file of the formats JKS or PKCS12."""
+    """Returns the private keys of a file of the formats JKS or PKCS12, in the order in which Java considers them."""
     data, password = _read("ssl.keystore.location", path), options.keystore_password
     assert password is not None
     key_password = password if options.key_password is None else options.key_password
-    if _is_jks(data):
-        keys = read_jks(data, password).keys
-        return tuple(_entry(recover_key(one.protected, key_password), one.chain, one.alias) for one in keys)
+    found = _jks_keys(data, password, key_password) if _is_jks(data) else _pkcs12_keys(data, password, key_password)
+    keys = {one.alias: one for one in found if one.chain}  # Java skips a key without a certificate
+    if found and not keys:
+        raise StoreError("a private key has no certificate")
+    for one in keys.values():
+        _check_certificates(one.chain)
+    return tuple(keys[alias] for alias in order_of_key_manager(list(keys)))
+
+
+def _jks_keys(data: bytes, password: str, key_password: str) -> list[KeyEntry]:
+    store = read_jks(data, password)
+    keys = {one.alias.lower(): one for one in store.keys}
+    # Trusted certificates are entries of Java's table, too.
+    listed = [alias for alias in order_of_jks([alias.lower() for alias in store.aliases]) if alias in keys]
+    plain = [(alias, recover_key(keys[alias].protected, key_password)) for alias in listed]
+    return [KeyEntry(decrypted_key(key, None), keys[alias].chain, alias) for alias, key in plain]
+
+
+def _pkcs12_keys(data: bytes, password: str, key_password: str) -> list[KeyEntry]:
     contents = read_pkcs12(data, password)
-    if not compare_digest(password.encode(), key_password.encode()):
+    plain = [(one.alias, _pkcs12_key(one, key_password)) for one in contents.keys]
+    return [KeyEntry(key, contents.chain_of(alias, key), alias) for alias, key in plain]
+
+
+def _pkcs12_key(one: KeyBag, key_password: str) -> bytes:
+    try:
+        return decrypted_key(one.key, key_password if one.is_encrypted else None)
+    except StoreError:
         raise StoreError(
-            "ssl.key.password differs from ssl.keystore.password, and a PKCS12 store has only one password"
-        )
-    return () if contents.key is None else (_entry(contents.key, contents.chain),)
+            f"its private key {one.alias!r} cannot be read: ssl.key.password is wrong (if it is not set, "
+            "ssl.keystore.password counts), or the key is not valid"
+        ) from None
 
 
 def _java_trusted(path: Path, options: TlsOptions) -> tuple[bytes, ...]:
@@ -183,21 +207,13 @@ def _java_trusted(path: Path, options: TlsOptions) -> tuple[bytes, ...]:
     if _is_jks(data):
         store = read_jks(data, password)
         return (*store.trusted, *(one.chain[0] for one in store.keys if one.chain))
-    contents = read_pkcs12(data, password)
-    return (*contents.trusted, *contents.chain[:1])
+    return read_pkcs12(data, password).trusted()
 
 
 def _is_jks(data: bytes) -> bool:
     if data.startswith(JCEKS_MAGIC):
         raise StoreError("it is a JCEKS store; convert it by 'keytool -importkeystore -deststoretype PKCS12'")
     return data.startswith(MAGIC)
-
-
-def _entry(key: bytes, chain: tuple[bytes, ...], alias: str = "") -> KeyEntry:
-    if not chain:
-        raise StoreError("a private key has no certificate")
-    _check_certificates(chain)
-    return KeyEntry(decrypted_key(key, None), chain, alias)
 
 
 def _pem_entry(key: str, chain: str, password: str | None, path: Path | None = None) -> KeyEntry:
