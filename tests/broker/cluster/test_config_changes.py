@@ -64,6 +64,19 @@ async def test_settings_of_all_brokers_and_of_one(brokers):
     assert there.config.int("message.max.bytes") == 77
 
 
+async def test_subscriptions_of_client_metrics_get_round_and_are_read_at_the_start(brokers):
+    here, there = brokers
+    await started(here)
+    await here.configs.write("client-metrics", "a%2Fb", {"metrics": "*"})
+    assert here.client_metrics.of("a/b") == {"metrics": "*"}
+    await started(there)
+    assert there.client_metrics.of("a/b") == {"metrics": "*"}
+    await there.configs.write("client-metrics", "a%2Fb", {"metrics": "x", "interval.ms": "500"})
+    await until(lambda: here.client_metrics.of("a/b") == {"metrics": "x", "interval.ms": "500"})
+    await here.configs.write("client-metrics", "a%2Fb", {})
+    await until(lambda: list(there.client_metrics) == [])
+
+
 async def test_users_get_round_and_are_read_at_the_start(brokers):
     here, there = brokers
     await started(here)

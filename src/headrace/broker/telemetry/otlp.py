@@ -34,6 +34,8 @@ MAX_DECOMPRESSED_BYTES = 8 * 1024 * 1024
 _MAX_MESSAGE_BYTES = 256 * 1024
 #: Further metrics of a push, and further points, are ignored.
 _MAX_METRICS, MAX_POINTS = 10_000, 5_000
+#: A push with more fields around its metrics is refused.
+_MAX_FIELDS = 20_000
 _MAX_LABELS = 32
 _METRICS_PER_TURN, _REST_SECONDS = 50, 0.0001
 
@@ -83,7 +85,7 @@ def decode_push(codec: int, data: bytes, limit_bytes: int, asks_for: Callable[[s
     except MessageTooLarge:
         raise TelemetryTooLarge(f"the metrics have more than {limit_bytes} bytes after decompression") from None
     points: list[Point] = []
-    for number, (metric, resource_labels) in enumerate(_metrics(memoryview(plain)), 1):
+    for number, (metric, resource_labels) in enumerate(_OuterMessages().metrics(memoryview(plain)), 1):
         if number > _MAX_METRICS or len(points) >= MAX_POINTS:
             break
         if asks_for(metric.name):
@@ -96,56 +98,53 @@ def decode_push(codec: int, data: bytes, limit_bytes: int, asks_for: Callable[[s
 # -- the outer messages
 
 
-def _metrics(data: memoryview) -> Iterator[tuple[Any, Labels]]:
-    """Yields every metric, with the labels of its resource."""
-    for number, resource_metrics in _messages(data):
-        if number != 1:
-            continue
-        inner = list(_few(_messages(resource_metrics)))
-        labels: Labels = ()
-        for field, message in inner:
-            if field == 1:
-                labels = _labels(_parsed("Resource", message).attributes)
-        for field, scope_metrics in inner:
-            if field == 2:
-                for kind, metric in _messages(scope_metrics):
-                    if kind == 2:
-                        yield _parsed("Metric", metric), labels
+class _OuterMessages:
+    """Splits the messages around the metrics. It reads a bounded number of fields, because a field takes two bytes."""
 
+    def __init__(self) -> None:
+        self._fields_left = _MAX_FIELDS
 
-def _few(messages: Iterable[tuple[int, memoryview]]) -> Iterator[tuple[int, memoryview]]:
-    for count, message in enumerate(messages):
-        if count > _MAX_METRICS:
-            raise TelemetryTooLarge(f"the metrics have more than {_MAX_METRICS} parts")
-        yield message
+    def metrics(self, data: memoryview) -> Iterator[tuple[Any, Labels]]:
+        """Yields every metric, with the labels of its resource."""
+        for number, resource_metrics in self._split(data):
+            if number != 1:
+                continue
+            inner = list(self._split(resource_metrics))
+            resources = [_parsed("Resource", message) for field, message in inner if field == 1]
+            labels = _labels(resources[-1].attributes) if resources else ()
+            for field, scope_metrics in inner:
+                if field == 2:
+                    for kind, metric in self._split(scope_metrics):
+                        if kind == 2:
+                            yield _parsed("Metric", metric), labels
 
+    def _split(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Yields the number and the content of each field of a message that may be a message itself.
 
-def _messages(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yields the number and the content of each field of a message that may be a message itself.
-
-    :raises InvalidRecord: if the bytes are not a message of protobuf.
-    """
-    position = count = 0
-    while position < len(data):
-        count += 1
-        if count % 1_000 == 0:
-            time.sleep(_REST_SECONDS)
-        tag, position = _varint(data, position)
-        wire_type = tag & 7
-        if wire_type == _LENGTH_DELIMITED:
-            size, position = _varint(data, position)
-            if size > len(data) - position:
-                raise InvalidRecord("a message of the metrics is longer than the metrics")
-            yield tag >> 3, data[position : position + size]
-            position += size
-        elif wire_type in _FIXED_BYTES:
-            position += _FIXED_BYTES[wire_type]
-        elif wire_type == 0:
-            _, position = _varint(data, position)
-        else:
-            raise InvalidRecord(f"the metrics have a field of the unknown type {wire_type}")
-    if position > len(data):
-        raise InvalidRecord("the metrics end inside a field")
+        :raises InvalidRecord: if the bytes are not a message of protobuf.
+        :raises TelemetryTooLarge: if there are too many fields.
+        """
+        position = 0
+        while position < len(data):
+            self._fields_left -= 1
+            if self._fields_left < 0:
+                raise TelemetryTooLarge(f"the metrics have more than {_MAX_FIELDS} parts")
+            tag, position = _varint(data, position)
+            wire_type = tag & 7
+            if wire_type == _LENGTH_DELIMITED:
+                size, position = _varint(data, position)
+                if size > len(data) - position:
+                    raise InvalidRecord("a message of the metrics is longer than the metrics")
+                yield tag >> 3, data[position : position + size]
+                position += size
+            elif wire_type in _FIXED_BYTES:
+                position += _FIXED_BYTES[wire_type]
+            elif wire_type == 0:
+                _, position = _varint(data, position)
+            else:
+                raise InvalidRecord(f"the metrics have a field of the unknown type {wire_type}")
+        if position > len(data):
+            raise InvalidRecord("the metrics end inside a field")
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
