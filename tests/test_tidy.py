@@ -48,9 +48,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "ruff": "a command of script/test",
         "zstandard": "a codec of the clients in tests/interop",
     },
-    "unused_definitions": {
-        "src/headrace/broker/quotas/client_quotas.py: ClientQuotas.ip_limit": "the limits of connections will use it",
-    },
     "unused_in_testing": {
         "src/headrace/testing/pytest_plugin.py: pytest_addoption": "pytest calls it",
         "src/headrace/testing/pytest_plugin.py: pytest_configure": "pytest calls it",

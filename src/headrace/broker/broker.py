@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +46,7 @@ from headrace.broker.network.request_queue import RequestQueue
 from headrace.broker.network.slices import Slices
 from headrace.broker.purgatories import Purgatories
 from headrace.broker.quotas.client_quotas import ClientQuotas
+from headrace.broker.quotas.enforcement import make_enforcement
 from headrace.broker.quotas.stored_quotas import StoredQuotas, start_quotas
 from headrace.broker.runtime import BrokerRuntime
 from headrace.broker.services import Services
@@ -67,8 +67,6 @@ if TYPE_CHECKING:
     from headrace.log.config import LogConfig
     from headrace.log.partition_log import PartitionLog
     from headrace.transactions.markers import Marker
-
-logger = getLogger(__name__)
 
 __all__ = ["Broker", "StartError"]
 
@@ -197,13 +195,15 @@ class Broker:
         )
         self.queue.hold()
         self.authentication = make_authentication(self.config, runtime, self.scram_users, self.metrics.logins)
-        self.connections = Connections(self.config, runtime.timer, self.clock)
+        self.enforcement = make_enforcement(self.client_quotas, self.config, runtime)
+        self.connections = Connections(self.config, runtime.timer, self.clock, self.enforcement.connections)
         context = ListenerContext(
             loop=runtime.loop,
             config=self.config,
             connections=self.connections,
             queue=self.queue,
             metrics=self.metrics.requests,
+            throttling=self.enforcement.throttling,
             timer=runtime.timer,
             run_blocking=runtime.run_blocking,
             new_login=None if self.authentication is None else self.authentication.login_on,
@@ -302,6 +302,8 @@ class Broker:
             stored_quotas=self.stored_quotas,
             clock=self.clock,
             metrics=self.metrics,
+            throttling=self.enforcement.throttling,
+            controller_mutations=self.enforcement.mutations,
             authorizer=self.authorizer.authorizer,
             delegation_tokens=self.delegation_tokens,
             metadata=self.metadata,
@@ -343,6 +345,7 @@ class Broker:
             fetch_sessions=self.fetch_sessions,
             queue=self.queue,
             connections=self.connections,
+            enforcement=self.enforcement,
             endpoints=self.endpoints,
             telemetry=self.telemetry,
             role=self.role,

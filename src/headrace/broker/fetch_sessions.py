@@ -138,6 +138,13 @@ class FetchSessions:
             return FetchContext(partitions, session, is_incremental=False)
         return self._continue(session_id, epoch, body, by_topic_id, named)
 
+    def discard_new(self, fetch: FetchContext) -> None:
+        """Forgets the session that a full request has begun. The request is throttled and has an empty answer, so the
+        client will send it again (KIP-219). An earlier session stays as it is."""
+        if fetch.session is not None and not fetch.is_incremental:
+            self._sessions.pop(fetch.session_id, None)
+            fetch.session = None
+
     def _continue(
         self, session_id: int, epoch: int, body: Any, by_topic_id: bool, named: dict[Key, FetchPartition] | None
     ) -> FetchContext:

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from headrace.broker.metrics.counters import Metrics
     from headrace.broker.network.connection import Connection
     from headrace.broker.quotas.client_quotas import ClientQuotas
+    from headrace.broker.quotas.controller_mutations import ControllerMutations
     from headrace.broker.quotas.stored_quotas import StoredQuotas
+    from headrace.broker.quotas.throttling import Throttling
     from headrace.broker.relocations import Relocations
     from headrace.broker.replicas.followers import Followers
     from headrace.broker.telemetry.subscriptions import Subscriptions
@@ -87,6 +89,10 @@ class Services:
     stored_quotas: StoredQuotas
     clock: Clock
     metrics: Metrics
+    #: Counts what clients use, and says for how long their connections are muted.
+    throttling: Throttling
+    #: Limits how many partitions clients create and delete.
+    controller_mutations: ControllerMutations
     #: Decides what the client of a connection may do.
     authorizer: Authorizer
     #: Creates and changes delegation tokens.

@@ -75,6 +75,14 @@ class FrameReader:
         if len(self._buffer) > MAPPED_BYTES and self._start == self._end:
             self._replace_buffer(bytearray(INITIAL_BYTES))
 
+    def release(self) -> None:
+        """Keeps only as much memory as the bytes that were received and not taken need. The caller does not use the
+        frames any more that it has taken."""
+        self._given.clear()
+        pending_bytes = self._end - self._start
+        if max(INITIAL_BYTES, pending_bytes) < len(self._buffer):
+            self._replace_buffer(_new_buffer(max(INITIAL_BYTES, pending_bytes)))
+
     def received(self, size_bytes: int) -> None:
         self._end += size_bytes
 

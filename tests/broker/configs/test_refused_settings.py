@@ -45,15 +45,11 @@ REFUSED = [
     "sasl.kerberos.service.name=kafka",
     "listener.name.internal.plain.sasl.client.callback.handler.class=com.example.Handler",
     "listener.name.internal.principal.builder.class=com.example.Builder",
-    "listener.name.internal.max.connection.creation.rate=10",
     "create.topic.policy.class.name=com.example.Policy",
     "alter.config.policy.class.name=com.example.Policy",
     "client.quota.callback.class=com.example.Callback",
     "quota.producer.default=1048576",
     "quota.consumer.default=1048576",
-    "quota.window.num=3",
-    "controller.quota.window.size.seconds=5",
-    "max.connection.creation.rate=100",
     "zookeeper.ssl.crl.enable=true",
     "zookeeper.ssl.ocsp.enable=true",
     "zookeeper.sasl.client=true",
@@ -78,8 +74,10 @@ ACCEPTED = [
     "sasl.enabled.mechanisms=",
     "connections.max.reauth.ms=0",
     "quota.producer.default=9223372036854775807",
-    "quota.window.num=11",
-    "max.connection.creation.rate=2147483647",
+    "quota.window.num=3",
+    "controller.quota.window.size.seconds=5",
+    "max.connection.creation.rate=100",
+    "listener.name.internal.max.connection.creation.rate=10",
     "max.connections=100",
     "listener.name.internal.max.connections=10",
     "max.connections.per.ip=10",
@@ -162,6 +160,11 @@ def test_what_sounds_like_safety_is_refused_or_known_to_be_in_force():
     assert not_refused - set(SETTING_NAMES) == {
         *(name for name in BROKER_KEYS if name.startswith("zookeeper.ssl.") and refused_row(name) is None),
         "zookeeper.set.acl",
+        "max.connection.creation.rate",
+        "quota.window.num",
+        "quota.window.size.seconds",
+        "controller.quota.window.num",
+        "controller.quota.window.size.seconds",
         "alter.log.dirs.replication.quota.window.num",
         "alter.log.dirs.replication.quota.window.size.seconds",
         "delegation.token.expiry.check.interval.ms",
@@ -283,26 +286,26 @@ def test_a_listener_cannot_be_appended_nor_mapped_to_tls(config):
 def test_the_answer_is_invalid_config_with_the_reason():
     with Broker() as broker, Client(broker.bootstrap_servers) as client:
         for resource in ("", str(broker.core.broker_id)):
-            answer = client.alter(BROKER, resource, ("max.connection.creation.rate", SET, "5"))
+            answer = client.alter(BROKER, resource, ("ssl.trustmanager.algorithm", SET, "Custom"))
             assert answer.error_code == ErrorCode.invalid_config
-            assert "max.connection.creation.rate" in answer.error_message
+            assert "ssl.trustmanager.algorithm" in answer.error_message
             assert "does not have this yet" in answer.error_message
-        value = client.configs(BROKER, "0", "max.connection.creation.rate")["max.connection.creation.rate"].value
-        assert value == "2147483647"
+        value = client.configs(BROKER, "0", "ssl.trustmanager.algorithm")["ssl.trustmanager.algorithm"].value
+        assert value == "PKIX"
 
 
 def test_what_is_stored_already_is_not_in_force_but_shown_and_can_be_removed(config, caplog):
     """Apache Kafka stored it, or an older Headrace: the other settings are not to be lost by it."""
     stored = {
         "listeners": "SASL_SSL://127.0.0.1:1",
-        "listener.name.x.max.connection.creation.rate": "5",
+        "listener.name.x.ssl.trustmanager.algorithm": "Custom",
         "sasl.oauthbearer.client.anything": SECRET,
         "max.connections": "7",
     }
-    config.apply_dynamic(stored, {"max.connection.creation.rate": "9"})
+    config.apply_dynamic(stored, {"ssl.trustmanager.algorithm": "Other"})
     assert config.int("max.connections") == 7
     assert [str(listener) for listener in config.listeners.bound] == ["PLAINTEXT://127.0.0.1:9092"]
-    assert set(config.not_in_force) == {*stored, "max.connection.creation.rate"} - {"max.connections"}
+    assert set(config.not_in_force) == {*stored, "ssl.trustmanager.algorithm"} - {"max.connections"}
     (line,) = caplog.messages
     assert all(name in line for name in config.not_in_force)
     assert "the broker does not use these stored settings" in line
@@ -310,10 +313,10 @@ def test_what_is_stored_already_is_not_in_force_but_shown_and_can_be_removed(con
 
     entries = {str(entry["name"]): entry for entry in describe_broker(config, DescribeOptions(include_synonyms=True))}
     assert (entries["listeners"]["value"], entries["listeners"]["config_source"]) == ("SASL_SSL://127.0.0.1:1", 2)
-    assert entries["listener.name.x.max.connection.creation.rate"]["value"] == "5"
+    assert entries["listener.name.x.ssl.trustmanager.algorithm"]["value"] == "Custom"
     assert SECRET not in str(entries)
 
-    config.apply_dynamic(stored, {"max.connection.creation.rate": "9"})
+    config.apply_dynamic(stored, {"ssl.trustmanager.algorithm": "Other"})
     assert len(caplog.messages) == 1, "it is said once"
     changed = alter_broker(stored, [("max.connections", SET, "8")], config, per_broker=True)
     assert changed == {**stored, "max.connections": "8"}

@@ -13,10 +13,15 @@ from headrace import Broker
 from headrace.broker.metrics.counters import RequestMetrics
 from headrace.broker.network.connection import Connection
 from headrace.broker.network.plain_channel import PlainChannel
+from headrace.broker.quotas.client_quotas import ClientQuotas
+from headrace.broker.quotas.rates import Windows
+from headrace.broker.quotas.throttling import Throttling
 from headrace.peer_log import PeerLog
 from headrace.protocol.api import Api
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import Record
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.timer import Timer
 from headrace.testing import ManualClock
 from headrace.testing.raw_client import RawClient, decode_response, encode_request
 
@@ -62,6 +67,7 @@ class Wire:
             listener_name="PLAINTEXT",
             queue=self.requests,
             metrics=self.metrics,
+            throttling=Throttling(ClientQuotas(), SystemClock(), Timer(SystemClock()), Windows()),
             max_request_bytes=max_request_bytes,
             on_close=self.closed.append,
             peer_log=PeerLog(logging.getLogger("headrace.broker.network"), ManualClock().monotonic_ms),

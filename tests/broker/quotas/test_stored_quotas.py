@@ -266,26 +266,3 @@ async def test_a_host_without_an_address_keeps_its_limit_and_is_tried_again(brok
 
     here.stored._resolve = resolve_late
     await until(lambda: here.quotas.ip_limit("10.2.2.2") == 2.0)
-
-
-# -- until quotas are enforced
-
-
-async def test_one_warning_at_the_start_however_many_quotas_there_are(brokers, caplog):
-    here, *_ = brokers
-    for number in range(250):
-        await here.put(f"/config/users/u{number}", {PRODUCE: "1"} if number >= 120 else {"SCRAM-SHA-256": SCRAM})
-    await here.start()
-    (line,) = caplog.messages
-    assert "(/config/users/u120 and 129 more)" in line
-
-
-async def test_a_warning_for_a_quota_that_is_set_while_the_broker_runs(brokers, caplog):
-    here, *_ = brokers
-    await here.start()
-    assert caplog.messages == []
-    await here.stored.change(ALICE, {PRODUCE: 3.0})
-    await here.stored.catch_up()
-    assert ["(/config/users/alice)" in line for line in caplog.messages] == [True]
-    await here.stored.change(ALICE, {PRODUCE: None})
-    assert len(caplog.messages) == 1

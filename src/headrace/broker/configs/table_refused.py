@@ -9,8 +9,10 @@ a listener's prefix (``listener.name.internal.ssl.keystore.location``).
 
 Settings that are not in this table, although their names suggest it:
 
-* ``max.connections``, ``max.connections.per.ip`` and its overrides, ``*.replication.throttled.rate`` and
-  ``replication.quota.window.*`` are in force. So is ``max.connections`` of a listener.
+* ``max.connections``, ``max.connections.per.ip`` and its overrides, ``max.connection.creation.rate``,
+  ``*.replication.throttled.rate`` and all ``*quota.window.*`` are in force. So are ``max.connections`` and
+  ``max.connection.creation.rate`` of a listener. Kafka 3.0 removed ``quota.producer.default`` and
+  ``quota.consumer.default``; the quotas of the default client and the default user replace them.
 * ``alter.log.dirs.replication.quota.window.*`` only says how a limit is measured. The limit itself is in force.
 * ``early.start.listeners`` relaxes an authorizer; it protects nothing.
 * ``control.plane.listener.name`` separates kinds of requests, not users.
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.broker.configs.keys import MAX_INT, MAX_LONG
+from headrace.broker.configs.keys import MAX_LONG
 from headrace.broker.configs.table_security import KAFKA_AUTHORIZERS
 
 
@@ -61,13 +63,9 @@ ROWS: tuple[Refused, ...] = (
     Refused("principal.builder.class", "principals", (_PRINCIPAL_BUILDER,)),
     Refused("create.topic.policy.", "policies for topics"),
     Refused("alter.config.policy.", "policies for settings"),
-    Refused("quota.", "client quotas", (str(MAX_LONG),)),
-    Refused("quota.window.num", "client quotas", ("11",)),
-    Refused("quota.window.size.seconds", "client quotas", ("1",)),
-    Refused("controller.quota.window.num", "client quotas", ("11",)),
-    Refused("controller.quota.window.size.seconds", "client quotas", ("1",)),
-    Refused("client.quota.callback.", "client quotas"),
-    Refused("max.connection.creation.rate", "limits on new connections", (str(MAX_INT),)),
+    Refused("quota.producer.default", "default quotas in settings", (str(MAX_LONG),)),
+    Refused("quota.consumer.default", "default quotas in settings", (str(MAX_LONG),)),
+    Refused("client.quota.callback.", "classes that are loaded by name"),
     Refused("zookeeper.sasl.", "settings of ZooKeeper's Java client", ("false",)),
     Refused("zookeeper.ssl.crl.enable", "revoked certificates", ("false",)),
     Refused("zookeeper.ssl.ocsp.enable", "revoked certificates", ("false",)),

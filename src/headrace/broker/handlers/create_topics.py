@@ -32,9 +32,11 @@ from headrace.security.acls import AclOperation
 if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.quotas.controller_mutations import ControllerMutations, MutationQuota
     from headrace.broker.topics import Topics
 
 _DEFAULT = -1
+_THROTTLING_ERROR_SINCE = 6
 
 #: The answer for a topic that the client may create, but whose settings the client may not see.
 _HIDDEN = {
@@ -45,10 +47,17 @@ _HIDDEN = {
 }
 
 
-async def handle(request: Request, authorizer: Authorizer, config: BrokerConfig, topics: Topics) -> Reply:
+async def handle(
+    request: Request,
+    authorizer: Authorizer,
+    config: BrokerConfig,
+    topics: Topics,
+    controller_mutations: ControllerMutations,
+) -> Reply:
     body = request.body
     repeated = await request.slices.repeated(body.topics, lambda topic: topic.name)
-    creating = _Creating(_Rights(authorizer, request), config, topics, body.validate_only, repeated)
+    quota = controller_mutations.quota_of(request, strict_since=_THROTTLING_ERROR_SINCE)
+    creating = _Creating(_Rights(authorizer, request), config, topics, quota, body.validate_only, repeated)
     async for topic in request.slices.over(body.topics):
         creating.count(topic)
     answers = request.collect(body.topics, "topics")
@@ -64,6 +73,7 @@ async def handle(request: Request, authorizer: Authorizer, config: BrokerConfig,
     if made:
         counts = {answer["name"]: creating.partition_counts[answer["name"]] for answer in made}
         await wait_until_complete(topics, made, partition_counts=counts, timeout_ms=milliseconds(body.timeout))
+    quota.throttle(request)
     return {"topics": answers}
 
 
@@ -86,11 +96,18 @@ class _Creating:
     """Makes the topics of one request."""
 
     def __init__(
-        self, rights: _Rights, config: BrokerConfig, topics: Topics, validate_only: bool, repeated: Repeated
+        self,
+        rights: _Rights,
+        config: BrokerConfig,
+        topics: Topics,
+        quota: MutationQuota,
+        validate_only: bool,
+        repeated: Repeated,
     ) -> None:
         self._rights = rights
         self._config = config
         self._topics = topics
+        self._quota = quota
         self._validate_only = validate_only
         self._repeated = repeated
         self._partitions = 0
@@ -112,7 +129,11 @@ class _Creating:
             if not self._rights.may_create(topic.name):
                 raise TopicAuthorizationFailed("Authorization failed.")
             self._topics.check_name(topic.name)
-            created = await self._topics.create(_read(topic), validate_only=self._validate_only)
+            new = _read(topic)
+            if self._quota and not self._validate_only:  # a topic that cannot be created takes no tokens
+                checked = await self._topics.create(new, validate_only=True)
+                self._quota.take(len(checked.assignment))
+            created = await self._topics.create(new, validate_only=self._validate_only)
             self.partition_counts[topic.name] = len(created.assignment)
             answer["topic_id"] = None if self._validate_only else created.topic_id
             if not self._rights.may_describe_configs(topic.name):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.metadata_cache import MetadataCache
+    from headrace.broker.quotas.controller_mutations import ControllerMutations, MutationQuota
     from headrace.broker.topics import Topics
 
 #: A topic's name, or its id.
@@ -26,6 +27,7 @@ _Named = tuple[str | None, UUID | None]
 
 _DELETION_DISABLED_SINCE = 3  # older clients do not know TOPIC_DELETION_DISABLED
 _BY_ID_SINCE = 6
+_THROTTLING_ERROR_SINCE = 5
 
 
 async def handle(
@@ -34,6 +36,7 @@ async def handle(
     config: BrokerConfig,
     metadata: MetadataCache,
     topics: Topics,
+    controller_mutations: ControllerMutations,
 ) -> Reply:
     body = request.body
     by_id = request.version >= _BY_ID_SINCE
@@ -48,6 +51,7 @@ async def handle(
 
     repeated = await request.slices.repeated(wanted, lambda asked: _identity(metadata, *named(asked)))
     rights = _Rights(authorizer, request)
+    quota = controller_mutations.quota_of(request, strict_since=_THROTTLING_ERROR_SINCE)
     answered: set[_Named] = set()
     answers = request.collect(wanted, "responses")
     deleted: list[dict[str, Any]] = []
@@ -58,7 +62,7 @@ async def handle(
             if name_and_id in answered:
                 continue
             answered.add(name_and_id)
-        answer = await _delete(rights, metadata, topics, *name_and_id, disabled, is_twice=is_twice)
+        answer = await _delete(rights, metadata, topics, quota, *name_and_id, disabled, is_twice=is_twice)
         is_deleted = "error_code" not in answer
         answers.add(answer, may_change=is_deleted)
         if is_deleted:
@@ -67,6 +71,7 @@ async def handle(
     timeout_ms = milliseconds(body.timeout)
     await wait_until_complete(topics, deleted, deleted=gone, timeout_ms=timeout_ms)
     await topics.wait_until_removed(gone, timeout_ms)
+    quota.throttle(request)
     return {"responses": answers}
 
 
@@ -96,6 +101,7 @@ async def _delete(
     rights: _Rights,
     metadata: MetadataCache,
     topics: Topics,
+    quota: MutationQuota,
     name: str | None,
     topic_id: UUID | None,
     disabled: KafkaError | None,
@@ -117,5 +123,6 @@ async def _delete(
         if not rights.may_delete(topic.name):
             raise authorization_failed(ResourceType.TOPIC)
         answer["topic_id"] = topic.topic_id
+        quota.take(len(topic.partitions))
         await topics.delete(topic.name)
     return answer

@@ -5,6 +5,9 @@ Speaks v4 to v18 (by topic id from v13 on), with fetch sessions (``fetch_session
 sent whole, even if it is larger than ``max_bytes``; all further batches fit into ``max_bytes``. The handler does not
 read the records: the connection sends them from the file.
 
+A consumer with a quota gets at most as much at once as the quota allows in its windows. If it has had too much already,
+the answer has no records, and the connection is muted (``quotas/throttling.py``).
+
 In a cluster followers fetch too (``replicas/follower_sessions.py``). From v11 on consumers may read from any replica,
 up to the high watermark of that replica, and the leader may send them to a nearer replica (KIP-392).
 """
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.broker.fetch_sessions import FetchSessions
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics
+    from headrace.broker.quotas.throttling import Throttling
     from headrace.broker.replicas.followers import Followers
     from headrace.replication.partitions import Partitions
     from headrace.runtime.clock import Clock
@@ -49,6 +53,8 @@ _UNKNOWN = -1
 _WATCHED_PARTITIONS = 1_000
 #: The interval at which a larger Fetch checks its partitions itself.
 _CHECK_EVERY_MS = 50
+#: How large an answer without records is, and how large the fields of a partition with records are.
+_EMPTY_ANSWER_BYTES, _PARTITION_BYTES = 24, 64
 
 #: A partition that was read: its key, the asked partition, the name of the topic (None if unknown), and the answer.
 Entry = tuple[Key, FetchPartition, str | None, dict[str, Any]]
@@ -68,6 +74,7 @@ async def handle(
     delayed_fetch: Purgatory[tuple[str, int]],
     followers: Followers,
     current_leaders: CurrentLeaders,
+    throttling: Throttling,
 ) -> Reply:
     body = request.body
     replica_id = body.replica_id if request.version < _REPLICA_STATE_SINCE else body.replica_state.replica_id
@@ -84,9 +91,13 @@ async def handle(
     except KafkaError as error:
         return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
     reading = _Reading(fetch, body, request.version, may_read, config, metadata, partitions, metrics, followers)
+    is_limited = throttling.quotas.any_client
+    if is_limited:
+        reading.limit_bytes(throttling.max_fetch_bytes(request))
     max_wait_ms = round(body.max_wait.total_seconds() * 1000)
-    if len(fetch.partitions) > _WATCHED_PARTITIONS:
-        reply = await _read_many(request, clock, reading, max_wait_ms)
+    has_many = len(fetch.partitions) > _WATCHED_PARTITIONS
+    if has_many:
+        await _read_many(request, clock, reading, max_wait_ms)
     else:
         reading.read_all()
         if not reading.is_enough and max_wait_ms > 0 and fetch.partitions:
@@ -95,7 +106,10 @@ async def handle(
             if keys and not delayed_fetch.try_complete_else_watch(waiting, keys, max_wait_ms):
                 await waiting.done
             reading.read_all()
-        reply = reading.reply()
+    if is_limited and throttling.charge_fetch(request, reading.answer_bytes):
+        fetch_sessions.discard_new(fetch)
+        return {"session_id": fetch.session_id, "responses": ()}
+    reply = await _reply_to_many(request, reading) if has_many else reading.reply()
     if reading.has_errors:
         current_leaders.add_to(reply, request)
     return reply
@@ -113,7 +127,7 @@ async def _named(request: Request, by_topic_id: bool) -> dict[Key, FetchPartitio
     return named
 
 
-async def _read_many(request: Request, clock: Clock, reading: _Reading, max_wait_ms: int) -> dict[str, Any]:
+async def _read_many(request: Request, clock: Clock, reading: _Reading, max_wait_ms: int) -> None:
     """Reads many partitions, in slices. While it waits for records, it checks all partitions from time to time: a check
     on each append would slow down the appends.
     """
@@ -124,8 +138,12 @@ async def _read_many(request: Request, clock: Clock, reading: _Reading, max_wait
             reading.read_one(key, wanted)
         left_ms = ends_ms - clock.monotonic_ms()
         if reading.is_enough or left_ms <= 0:
-            break
+            return
         await sleep(min(left_ms, _CHECK_EVERY_MS) / 1000)
+
+
+async def _reply_to_many(request: Request, reading: _Reading) -> dict[str, Any]:
+    """Makes the answer with many partitions, in slices."""
     topics: dict[str | UUID | None, Answers] = {}
     served: list[Key] = []
     encode = request.answer_encoder("responses", "partitions")
@@ -175,6 +193,18 @@ class _Reading:
         self.answers: list[Entry] = []
         self._size_bytes = 0
         self.has_errors = False
+
+    def limit_bytes(self, max_bytes: float) -> None:
+        """Reads at most so much."""
+        if max_bytes < self._max_bytes:
+            self._max_bytes = int(max_bytes)
+            self.min_bytes = min(self.min_bytes, self._max_bytes)
+
+    @property
+    def answer_bytes(self) -> int:
+        """About how large the answer is: the records, and what stands around them."""
+        served = sum(len(answer["records"]) > 0 for _, _, _, answer in self.answers) if self._size_bytes else 0
+        return _EMPTY_ANSWER_BYTES + self._size_bytes + served * _PARTITION_BYTES
 
     @property
     def is_enough(self) -> bool:

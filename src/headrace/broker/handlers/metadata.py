@@ -31,8 +31,12 @@ from headrace.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.quotas.controller_mutations import ControllerMutations
     from headrace.broker.services import NodesSeenBy
     from headrace.broker.topics import Topics
+
+#: All versions mute the client instead of refusing its request.
+_NEVER_STRICT = 1 << 15
 
 
 async def handle(
@@ -42,6 +46,7 @@ async def handle(
     metadata: MetadataCache,
     topics: Topics,
     nodes_seen_by: NodesSeenBy,
+    controller_mutations: ControllerMutations,
 ) -> Reply:
     body, version = request.body, request.version
     with_operations = getattr(body, "include_topic_authorized_operations", False)
@@ -52,9 +57,10 @@ async def handle(
         answers = await request.answers(list(metadata), describing.if_allowed, "topics")
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True) and config.bool("auto.create.topics.enable")
+        creating = _Creating(metadata, topics, controller_mutations, request, may_create=may_create)
 
         async def describe(wanted: Any) -> bytes | dict[str, Any]:
-            return await _describe_asked(describing, topics, wanted, may_create)
+            return await _describe_asked(describing, creating, wanted)
 
         answers = await request.awaited_answers(body.topics, describe, "topics")
     return {
@@ -127,9 +133,7 @@ def _cluster_operations(authorizer: Authorizer, request: Request) -> int:
     return authorizer.authorized_operations(request.connection, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-async def _describe_asked(
-    describing: _Describing, topics: Topics, wanted: Any, may_create: bool
-) -> bytes | dict[str, Any]:
+async def _describe_asked(describing: _Describing, creating: _Creating, wanted: Any) -> bytes | dict[str, Any]:
     metadata = describing.metadata
     topic_id = getattr(wanted, "topic_id", None)
     if topic_id is not None:
@@ -147,26 +151,50 @@ async def _describe_asked(
         return {"error_code": ErrorCode.topic_authorization_failed, "name": name, "partitions": ()}
     topic = metadata.get(name)
     if topic is None:
-        if may_create and not describing.may_create(name):
+        if creating.may_create and not describing.may_create(name):
             code, is_internal = ErrorCode.topic_authorization_failed, name in INTERNAL_TOPICS
             return {"error_code": code, "name": name, "is_internal": is_internal, "partitions": ()}
         try:
-            topic = await _create(metadata, topics, name, may_create)
+            topic = await creating.create(name)
         except KafkaError as error:
             return {"error_code": error.code, "name": name, "partitions": (), **describing.operations(name)}
     return describing.encoded(topic)
 
 
-async def _create(metadata: MetadataCache, topics: Topics, name: str, may_create: bool) -> TopicInfo:
-    topics.check_name(name)
-    if not may_create:
-        raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-    with suppress(TopicAlreadyExists):  # another request has just created it
-        await topics.create_automatically(name)
-    topic = metadata.get(name)
-    if topic is None:
-        raise LeaderNotAvailable(f"topic {name!r} is being created")
-    return topic
+class _Creating:
+    """Creates the topics that a request names."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        topics: Topics,
+        mutations: ControllerMutations,
+        request: Request,
+        *,
+        may_create: bool,
+    ) -> None:
+        self._metadata = metadata
+        self._topics = topics
+        self._mutations = mutations
+        self._request = request
+        #: Whether the broker and the client both allow it.
+        self.may_create = may_create
+
+    async def create(self, name: str) -> TopicInfo:
+        """
+        :raises KafkaError: if the topic is not there afterwards.
+        """
+        self._topics.check_name(name)
+        if not self.may_create:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        with suppress(TopicAlreadyExists):  # another request has just created it
+            created = await self._topics.create_automatically(name)
+            # As in Kafka, the topic is created in any case. Its partitions count, and later requests have to wait.
+            self._mutations.quota_of(self._request, strict_since=_NEVER_STRICT).take(len(created.assignment))
+        topic = self._metadata.get(name)
+        if topic is None:
+            raise LeaderNotAvailable(f"topic {name!r} is being created")
+        return topic
 
 
 def _encoded(metadata: MetadataCache, topic: TopicInfo, form: _Format) -> bytes:

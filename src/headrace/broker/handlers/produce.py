@@ -11,7 +11,8 @@ From v12 on the write itself adds its partition to the transaction (KIP-890).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.authorization.checks import allowed_topics
@@ -90,14 +91,15 @@ async def handle(
     appends = _Appends(version, acks, refused, may_write, partitions, metrics, delayed_fetch)
     responses: list[dict[str, Any]] = []
     batches = _batches(metadata, body, version, responses)
+    read = partial(read_records, request.on_thread)
     if request.has_few_elements:
         for answers, name, data in batches:
-            answers.append(appends.append(name, data) or await appends.append_checked(name, data, read_records))
+            answers.append(appends.append(name, data) or await appends.append_checked(name, data, read))
     else:
         async for answers, name, data in request.slices.over(batches):
-            answers.append(appends.append(name, data) or await appends.append_checked(name, data, read_records))
+            answers.append(appends.append(name, data) or await appends.append_checked(name, data, read))
     for log in appends.unflushed:
-        await run_blocking(log.flush)
+        await run_blocking(request.on_thread, log.flush)
     if appends.uncommitted:
         followers.serve_woken()
         await appends.commit(commit_waits, milliseconds(body.timeout))
@@ -176,12 +178,12 @@ class _Appends:
         self.unflushed: list[PartitionLog] = []
         self.uncommitted: list[_Uncommitted] = []
 
-    async def append_checked(self, name: str | None, data: Any, read_records: RunBlocking) -> dict[str, Any]:
+    async def append_checked(self, name: str | None, data: Any, read: Callable[..., Awaitable[Any]]) -> dict[str, Any]:
         """Appends a batch whose check takes long. Other requests do not wait for the check."""
         assert name is not None
         log = self._partitions.leader(name, data.index).log
         now_ms = log.log_dir.clock.wall_ms()
-        answer = self.append(name, data, await read_records(_checked, data.records, log.config, now_ms))
+        answer = self.append(name, data, await read(_checked, data.records, log.config, now_ms))
         assert answer is not None
         return answer
 

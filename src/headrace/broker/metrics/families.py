@@ -12,6 +12,7 @@ from __future__ import annotations
 from headrace.broker.metrics import values as of
 from headrace.broker.metrics.cluster_families import BROKER, CONTROLLER, REPLICAS, ZOOKEEPER
 from headrace.broker.metrics.family import Family, counter, gauge, untyped
+from headrace.broker.metrics.quota_families import QUOTAS
 from headrace.broker.metrics.telemetry_families import TELEMETRY
 
 _TOPIC_COUNTERS = {
@@ -172,6 +173,7 @@ SUBJECTS: dict[str, tuple[Family, ...]] = {
     "Topics": _TOPICS,
     "Requests and connections": _NETWORK,
     "Telemetry of clients": TELEMETRY,
+    "Quotas": QUOTAS,
     "Waiting operations and fetch sessions": _WAITING,
     "Logs": _LOGS,
     "Replicas": REPLICAS,

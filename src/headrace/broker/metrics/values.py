@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.broker.network.connections import Connections
     from headrace.broker.network.request_queue import RequestQueue
     from headrace.broker.purgatories import Purgatories
+    from headrace.broker.quotas.enforcement import Enforcement
     from headrace.broker.telemetry.telemetry import Telemetry
     from headrace.log.log_manager import LogManager
     from headrace.log.partition_log import PartitionLog
@@ -83,6 +84,7 @@ class MetricSources:
     fetch_sessions: FetchSessions
     queue: RequestQueue
     connections: Connections
+    enforcement: Enforcement
     #: The bound address of each listener.
     endpoints: Mapping[str, tuple[str, int]]
     telemetry: Telemetry

@@ -29,18 +29,22 @@ if TYPE_CHECKING:
     from headrace.broker.authentication.login import Login
     from headrace.broker.metrics.counters import RequestMetrics
     from headrace.broker.network.request_queue import RequestQueue
+    from headrace.broker.quotas.throttling import ClientLimits, Throttling
     from headrace.peer_log import PeerLog
     from headrace.protocol.api import Api
+    from headrace.runtime.timer import TimerTask
 
 #: Held answers are sent when they have this many bytes.
 HOLD_BYTES = 32 * 1024
+#: A connection that is muted for so long gives its buffer back.
+_LONG_MUTE_MS = 100
 
 
 class Connection:
     __slots__ = (
         "_channel", "_held", "_is_answered", "_metrics", "_on_close", "_out", "_peer_log", "_queue", "_request",
-        "client_software", "frames", "host", "is_authenticated", "is_closed", "last_active_ns", "listener_name",
-        "login", "on_next_request_arrived", "peer", "principal",
+        "_throttling", "_unmuting", "client_software", "frames", "host", "is_authenticated", "is_closed",
+        "last_active_ns", "limits", "listener_name", "login", "on_next_request_arrived", "peer", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +55,7 @@ class Connection:
         listener_name: str,
         queue: RequestQueue,
         metrics: RequestMetrics,
+        throttling: Throttling,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
         peer_log: PeerLog,
@@ -76,6 +81,11 @@ class Connection:
         self.last_active_ns = perf_counter_ns()
         #: The received bytes. The channel writes to it, unless a request is in progress.
         self.frames = FrameReader(max_request_bytes if login is None else login.max_login_bytes)
+        #: What the quotas allow the client; None until a quota is looked up.
+        self.limits: ClientLimits | None = None
+        self._throttling = throttling
+        #: Ends the time for which the connection is muted.
+        self._unmuting: TimerTask | None = None
         self._channel: Channel = channel
         self._queue = queue
         self._metrics = metrics
@@ -100,8 +110,17 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is in progress."""
+        """Whether a request is in progress. A request that was throttled is in progress while the connection is
+        muted."""
         return self._request is not None
+
+    @property
+    def muted_by(self) -> str | None:
+        """The kind of quota because of which the connection is muted; None if it is not muted."""
+        request = self._request
+        if self._unmuting is None or request is None or request.throttled_by is None:
+            return None
+        return request.throttled_by.kind
 
     @property
     def current_api(self) -> Api | None:
@@ -160,9 +179,14 @@ class Connection:
     def answer(self, request: Request, reply: Message | EncodedReply | None) -> None:
         """Sends the answer, or nothing if it is None (Produce with acks=0), and takes the next request."""
         assert request is self._request or self.is_closed, "a connection handles one request at a time"
+        request.answered_at = perf_counter_ns()
+        if self._throttling.quotas.any_client:
+            self._throttling.charge(request)
         if self.is_closed:
             return
-        request.answered_at = perf_counter_ns()
+        if request.throttle_ms and reply is not None:
+            assert isinstance(reply, dict), "followers are not throttled"
+            reply = {**reply, "throttle_time": request.throttle_ms}
         if reply is None:
             self._finish()
             return
@@ -185,14 +209,17 @@ class Connection:
             if self._held:
                 self._held += out
                 out = self._held
-            if len(out) < HOLD_BYTES and self.frames.has_frame():
+            if len(out) < HOLD_BYTES and not request.throttle_ms and self.frames.has_frame():
                 self._held = out
                 self._finish()
                 return
             self._held = None
             self._out.append(memoryview(out))
         self._is_answered = True
-        if self._channel.send(self._out):
+        is_sent = self._channel.send(self._out)
+        if is_sent:
+            if self.limits is not None:
+                self.limits.network_ns += perf_counter_ns() - request.sending_at
             self.sent()
 
     def send_held(self) -> None:
@@ -210,13 +237,34 @@ class Connection:
             self._finish()
 
     def _finish(self) -> None:
-        request, self._request = self._request, None
+        request = self._request
         assert request is not None
         self._metrics.count(request)
         if self.login is not None and self.login.has_failed:
             self.send_held()
             self.close()
             return
+        if request.throttle_ms:
+            self._mute(request)
+            return
+        self._request = None
+        self.take_request()
+
+    # -- throttled
+
+    def _mute(self, request: Request) -> None:
+        """Receives nothing for the throttle time (KIP-219). The request stays in progress until then."""
+        self.send_held()
+        if self.is_closed:
+            return
+        request.body = None
+        if request.throttle_ms >= _LONG_MUTE_MS:
+            self.frames.release()
+        self._unmuting = self._throttling.mute(request, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = self._request = None
+        self.last_active_ns = perf_counter_ns()
         self.take_request()
 
     # -- end
@@ -238,6 +286,9 @@ class Connection:
         self.is_closed = True
         channel, self._channel = self._channel, CLOSED
         channel.close()
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
         self._held = None  # nothing is sent any more: another thread may be closing the channel
         self._out.clear()
         self._request = (

@@ -8,6 +8,10 @@ max.connections                  New clients wait in the kernel's backlog until 
                                  listener is accepted, and the connection that was idle for the longest time is closed.
 listener.name.X.max.connections  New clients of that listener wait.
 max.connections.per.ip           The new connection is closed.
+max.connection.creation.rate,    New clients wait (``quotas/connection_rates.py``).
+also of a listener
+connection_creation_rate of      The new connection is not served, and is closed after a while.
+an ip
 connections.max.idle.ms          The idle connection is closed.
 headrace.login.timeout.ms        A connection whose TLS handshake and login are not complete is closed.
 headrace.max.unauthenticated     Of these connections, the oldest is closed: a client that is not hostile completes its
@@ -25,6 +29,7 @@ from time import perf_counter_ns
 
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.network.connection import Connection
+from headrace.broker.quotas.connection_rates import ConnectionRates
 from headrace.peer_log import PeerLog
 from headrace.runtime.clock import Clock
 from headrace.runtime.timer import Timer, TimerTask
@@ -37,10 +42,11 @@ _MAX_CONNECTIONS = "max.connections"
 class Connections:
     """All open connections of the broker, and the limits on them."""
 
-    def __init__(self, config: BrokerConfig, timer: Timer, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, timer: Timer, clock: Clock, rates: ConnectionRates) -> None:
         #: The log lines about clients that do something wrong.
         self.peer_log = PeerLog(logger, clock.monotonic_ms)
         self._config = config
+        self.rates = rates
         self._timer = timer
         #: Each connection with the timer task that checks whether the connection is idle.
         self._open: dict[Connection, TimerTask | None] = {}
@@ -86,6 +92,15 @@ class Connections:
         waiting, self._on_room = self._on_room, []
         for callback in waiting:
             callback()
+
+    def count_accepted(self, listener_name: str) -> int:
+        """Counts a new connection, and returns for how many milliseconds its listener has to pause."""
+        return self.rates.accepted(listener_name, is_protected=self._is_protected(listener_name))
+
+    def count_accepted_from(self, ip: str, listener_name: str) -> int:
+        """Counts a new connection of an address. If it returns more than 0, the connection must be closed after so many
+        milliseconds."""
+        return self.rates.accepted_from(ip, listener_name, is_protected=self._is_protected(listener_name))
 
     def may_connect(self, ip: str) -> bool:
         return self._by_ip[ip] < self._limit_for(ip)
@@ -152,7 +167,9 @@ class Connections:
         def check() -> None:
             max_idle_ms = self._config.int("connections.max.idle.ms")
             idle_ms = (perf_counter_ns() - connection.last_active_ns) // 1_000_000
-            if idle_ms >= max_idle_ms:
+            if connection.muted_by is not None:
+                self._schedule_idle_check(connection, max_idle_ms)
+            elif idle_ms >= max_idle_ms:
                 connection.abort(f"idle for {max_idle_ms} ms (connections.max.idle.ms)")
             else:
                 self._schedule_idle_check(connection, max_idle_ms - idle_ms)

@@ -73,7 +73,7 @@ class Dispatcher:
         connection = request.connection
         if connection.is_closed:
             return
-        request.started_at = perf_counter_ns()
+        request.started_at = request.running_since = perf_counter_ns()
         request.slices = self._slices
         try:
             api = request.api
@@ -101,11 +101,12 @@ class Dispatcher:
             self._failed(request)
         else:
             request.parked_at = perf_counter_ns()
+            request.busy_ns += request.parked_at - request.started_at
             connection.send_held()
             if api in _WAITING_FOR_FUTURES:
                 _WaitingHandler(self, request, coroutine).wait(awaited)
                 return
-            task = self._loop.create_task(self._finish_later(request, _Started(coroutine, awaited)))
+            task = self._loop.create_task(self._finish_later(request, _Started(request, coroutine, awaited)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -168,6 +169,7 @@ class _WaitingHandler:
         if self not in self._dispatcher._waiting:
             return
         request = self._request
+        request.running_since = perf_counter_ns()
         try:
             try:
                 awaited = self._coroutine.send(None)
@@ -184,6 +186,7 @@ class _WaitingHandler:
             self._dispatcher._waiting.discard(self)
             self._dispatcher._failed(request)
         else:
+            request.busy_ns += perf_counter_ns() - request.running_since
             self.wait(awaited)
 
     def end(self) -> None:
@@ -192,20 +195,26 @@ class _WaitingHandler:
 
 
 class _Started:
-    """A coroutine that has run up to its first wait. Awaiting this object runs the rest."""
+    """A coroutine that has run up to its first wait. Awaiting this object runs the rest, and measures how long the
+    coroutine runs."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Reply], awaited: object) -> None:
+    def __init__(self, request: Request, coroutine: Coroutine[Any, Any, Reply], awaited: object) -> None:
+        self._request = request
         self._coroutine = coroutine
         self._awaited = awaited
 
     def __await__(self) -> Generator[Any, Any, Reply]:
-        try:
-            yield self._awaited
-        except BaseException as error:  # noqa: BLE001  handed on to the coroutine, as an await would
+        request, awaited = self._request, self._awaited
+        while True:
+            raised: BaseException | None = None
             try:
-                self._awaited = self._coroutine.throw(error)
+                yield awaited
+            except BaseException as error:  # noqa: BLE001  handed on to the coroutine, as an await would
+                raised = error
+            request.running_since = perf_counter_ns()
+            try:
+                awaited = self._coroutine.send(None) if raised is None else self._coroutine.throw(raised)
             except StopIteration as done:
                 reply: Reply = done.value
                 return reply
-            return (yield from self.__await__())
-        return (yield from self._coroutine.__await__())
+            request.busy_ns += perf_counter_ns() - request.running_since

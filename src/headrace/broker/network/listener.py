@@ -17,18 +17,21 @@ from headrace.broker.network.connection import Connection
 from headrace.broker.network.connections import Connections
 from headrace.broker.network.plain_channel import PlainChannel
 from headrace.broker.network.request_queue import RequestQueue
-from headrace.runtime.timer import Timer
+from headrace.runtime.timer import Timer, TimerTask
 
 if TYPE_CHECKING:
     from headrace.broker.authentication.login import Login
     from headrace.broker.network.listener_tls import ListenerTls
     from headrace.broker.network.network_threads import NetworkThreads
+    from headrace.broker.quotas.throttling import Throttling
     from headrace.broker.services import RunBlocking
 
 logger = getLogger(__name__)
 
 _ACCEPTS_PER_TURN = 32
 _RETRY_ACCEPT_MS = 100
+#: How many refused connections are open until their throttle time is over. Further ones are closed at once.
+_MAX_REFUSED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class ListenerContext:
     connections: Connections
     queue: RequestQueue
     metrics: RequestMetrics
+    throttling: Throttling
     timer: Timer
     run_blocking: RunBlocking
     #: Makes the login of a new connection of a listener with SASL. None if no listener has SASL.
@@ -61,11 +65,14 @@ class Listener:
         self._connections = context.connections
         self._queue = context.queue
         self._metrics = context.metrics
+        self._throttling = context.throttling
         self._timer = context.timer
         self._run_blocking = context.run_blocking
         self._new_login = context.new_login if address.protocol.has_sasl else None
         assert self._new_login is not None or not address.protocol.has_sasl, "nobody would have to log in"
         self._socket: socket.socket | None = None
+        #: Connections that wait for their throttle time: one to be served, others to be closed.
+        self._throttled: dict[socket.socket, TimerTask] = {}
         self._protocol = address.protocol
         self._tls: ListenerTls | None = None
         self._network_threads: NetworkThreads | None = None
@@ -138,6 +145,10 @@ class Listener:
             self._loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
+        for sock, task in self._throttled.items():
+            task.cancel()
+            sock.close()
+        self._throttled.clear()
 
     def stop_threads(self) -> None:
         """Ends the network threads. All connections have been closed."""
@@ -169,9 +180,41 @@ class Listener:
                 self._loop.remove_reader(self._socket)
                 self._timer.schedule(_RETRY_ACCEPT_MS, self._watch)
                 return
+            throttle_ms = self._connections.count_accepted(self.name)
+            if throttle_ms:
+                self._pause(throttle_ms, sock, address[0], address[1])
+                return
             self._set_up(sock, address[0], address[1])
 
+    def _pause(self, throttle_ms: int, sock: socket.socket, ip: str, port: int) -> None:
+        """Serves the connection and accepts others after the throttle time (``max.connection.creation.rate``)."""
+
+        def go_on() -> None:
+            del self._throttled[sock]
+            self._set_up(sock, ip, port)
+            self._watch()
+
+        assert self._socket is not None
+        self._loop.remove_reader(self._socket)
+        self._throttled[sock] = self._timer.schedule(throttle_ms, go_on)
+
+    def _refuse(self, throttle_ms: int, sock: socket.socket) -> None:
+        """Closes the connection after the throttle time, because its client would connect again at once."""
+
+        def close() -> None:
+            del self._throttled[sock]
+            sock.close()
+
+        if len(self._throttled) > _MAX_REFUSED:
+            sock.close()
+        else:
+            self._throttled[sock] = self._timer.schedule(throttle_ms, close)
+
     def _set_up(self, sock: socket.socket, ip: str, port: int) -> None:
+        throttle_ms = self._connections.count_accepted_from(ip, self.name)
+        if throttle_ms:
+            self._refuse(throttle_ms, sock)
+            return
         if not self._connections.may_connect(ip):
             reason = "it has max.connections.per.ip connections already"
             self._connections.peer_log.write("refusing a connection", ip, reason)
@@ -193,6 +236,7 @@ class Listener:
             listener_name=self.name,
             queue=self._queue,
             metrics=self._metrics,
+            throttling=self._throttling,
             max_request_bytes=self._config.int("socket.request.max.bytes"),
             on_close=self._connections.remove,
             peer_log=self._connections.peer_log,

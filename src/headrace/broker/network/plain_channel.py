@@ -52,9 +52,13 @@ class PlainChannel:
         connection = self._connection
         if connection.is_busy:
             self.pause()
-            connection.next_request_arrived()
+            if connection.muted_by is not None and self._has_ended():
+                connection.close()
+            else:
+                connection.next_request_arrived()
             return
-        frames = connection.frames
+        frames, limits = connection.frames, connection.limits
+        started = 0 if limits is None else perf_counter_ns()
         try:
             size_bytes = self._socket.recv_into(frames.room())
         except BlockingIOError:
@@ -66,7 +70,18 @@ class PlainChannel:
             connection.close()
             return
         frames.received(size_bytes)
+        if limits is not None:
+            limits.network_ns += perf_counter_ns() - started
         connection.take_request()
+
+    def _has_ended(self) -> bool:
+        """Whether the client has closed the connection, and has sent nothing before."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def pause(self) -> None:
         if not self._is_paused:
@@ -98,7 +113,11 @@ class PlainChannel:
         return True
 
     def _continue(self) -> None:
-        if self.send(self._parts):
+        started = perf_counter_ns()
+        is_sent = self.send(self._parts)
+        if self._connection.limits is not None:
+            self._connection.limits.network_ns += perf_counter_ns() - started
+        if is_sent:
             self._connection.sent()
 
     def _send_part(self, part: Part, parts: Parts) -> None:

@@ -22,6 +22,7 @@ from headrace.protocol.wire.server_codec import (
 
 if TYPE_CHECKING:
     from headrace.broker.network.connection import Connection
+    from headrace.broker.quotas.client_rates import Throttled
 
 T = TypeVar("T")
 
@@ -45,9 +46,10 @@ class Request:
     """The moments are nanoseconds of ``perf_counter_ns``; 0 if the request skipped or did not reach the stage."""
 
     __slots__ = (
-        "_frame", "_header", "answered_at", "api", "body", "client_id", "codec", "connection", "correlation_id",
-        "has_few_elements", "is_from_follower", "is_login", "parked_at", "received_at", "sending_at", "size_bytes",
-        "slices", "started_at", "version",
+        "_frame", "_header", "answered_at", "api", "body", "busy_ns", "client_id", "codec", "connection",
+        "correlation_id", "has_few_elements", "is_charged", "is_from_follower", "is_login", "parked_at", "received_at",
+        "running_since", "sending_at", "size_bytes", "slices", "started_at", "thread_ns", "throttle_ms", "throttled_by",
+        "unmute_ms", "version",
     )  # fmt: skip
 
     def __init__(
@@ -67,12 +69,21 @@ class Request:
         self.is_login = is_login
         #: Whether a loop over all elements is short enough without slices.
         self.has_few_elements = False
+        #: Whether the quotas have counted the request.
+        self.is_charged = False
+        #: For how long the connection is muted after the answer, until when, and the quota that is exceeded.
+        self.throttle_ms = 0
+        self.unmute_ms: int
+        self.throttled_by: Throttled | None = None
         #: The dispatcher sets it.
         self.slices: Slices
         self._header = header
         self._frame: memoryview | None = frame
         self.received_at = perf_counter_ns()
         self.started_at = self.parked_at = self.answered_at = self.sending_at = 0
+        #: Since when the handler runs without a break, for how long it ran before that, and how long other threads
+        #: worked for it.
+        self.running_since = self.busy_ns = self.thread_ns = 0
 
     def read_body(self) -> None:
         """Decodes the body. Releases the frame, so that the connection can receive into its buffer again.
@@ -84,6 +95,19 @@ class Request:
         self.body, element_count = read_request_body(self._header, self._frame)
         self.has_few_elements = element_count <= FEW_ELEMENTS
         self._frame = None
+
+    def on_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Calls a function on another thread, and counts its time as time of this request. The handler waits for it."""
+        started = perf_counter_ns()
+        try:
+            return function(*arguments)
+        finally:
+            self.thread_ns += perf_counter_ns() - started
+
+    def throttle(self, throttle_ms: int, by: Throttled, now_ms: int) -> None:
+        """Mutes the connection after the answer. Of several quotas, the longest throttle time counts."""
+        if throttle_ms > self.throttle_ms:
+            self.throttle_ms, self.throttled_by, self.unmute_ms = throttle_ms, by, now_ms + throttle_ms
 
     async def open_body(self) -> None:
         """Decodes a body with many elements, in slices. Its arrays keep the frame until the request is answered.

@@ -141,11 +141,13 @@ class TlsChannel:
             return
         frames, self.has_unread = connection.frames, False
         self._session.readable(is_ending=False)
+        started = perf_counter_ns()
         try:
             turn = self._session.receive(frames, self.processor.loop_buffer, max_bytes=_SMALL_REQUEST_BYTES)
         except (EndOfStream, OSError) as error:
             self._close_connection(_reason(error) if isinstance(error, ssl.SSLError) else None)
             return
+        self._count(started)
         if turn is Turn.DONE:
             self.has_unread = self._session.has_undecrypted
             connection.take_request()
@@ -259,6 +261,7 @@ class TlsChannel:
             return
         self.has_unread = False
         session, connection = self._session, self._connection
+        started = perf_counter_ns()
         try:
             turn = session.receive(connection.frames, self.processor.buffer)
         except EndOfStream:
@@ -270,7 +273,7 @@ class TlsChannel:
         except OSError:
             self.fail(None)
             return
-        connection.last_active_ns = perf_counter_ns()
+        connection.last_active_ns = self._count(started)
         if turn is Turn.DONE:
             self.has_unread = session.has_undecrypted or not session.is_drained
             self._is_owned_by_loop = True
@@ -281,18 +284,28 @@ class TlsChannel:
     def _send(self) -> None:
         if self._is_closed:
             return
+        started = perf_counter_ns()
         try:
             turn = self._session.send(self._parts, self.processor.buffer)
         except OSError:
             self.fail(None)
             return
+        ended = self._count(started)
         self._waits_to_send = turn is Turn.WAITS
         if turn is Turn.DONE:
             self.processor.calls_to_loop.add(self._all_sent)
             return
-        self._connection.last_active_ns = perf_counter_ns()  # a client that reads slowly is not idle
+        self._connection.last_active_ns = ended  # a client that reads slowly is not idle
         if turn is Turn.MORE:
             self.processor.do(self, TlsChannel._send)
+
+    def _count(self, started: int) -> int:
+        """Counts the time since then as time of the client, if the client has quotas. Returns the present moment. The
+        owner of the session calls it, so two threads never count at the same time."""
+        now, limits = perf_counter_ns(), self._connection.limits
+        if limits is not None:
+            limits.network_ns += now - started
+        return now
 
     def fail(self, reason: str | None) -> None:
         """Ends the connection. The reason is logged; None: the client has gone."""

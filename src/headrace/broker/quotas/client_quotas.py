@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Mapping
 from typing import NamedTuple
 
-from headrace.broker.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, DEFAULT, Entity, Name
+from headrace.broker.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, DEFAULT, REQUEST_KEYS, Entity, Name
 from headrace.security.ip_addresses import address_of
 
 _NONE: Mapping[str, float] = {}
@@ -113,6 +113,8 @@ class ClientQuotas:
     def __init__(self) -> None:
         #: The quotas of users and client ids, by key.
         self.tables: Mapping[str, QuotaTable] = {key: QuotaTable() for key in CLIENT_KEYS}
+        #: Whether any user or client id has a quota that counts for each request.
+        self.any_client = False
         #: Whether any ip has a quota.
         self.any_ip = False
         #: Grows with each change.
@@ -163,10 +165,15 @@ class ClientQuotas:
             self._replace_ip(entity, limits.get(CONNECTION_CREATION_RATE), address)
         for key, table in self.tables.items():
             table.replace(entity, limits.get(key))
+        self.any_client = any(self.tables[key].any for key in REQUEST_KEYS)
         if limits:
             self._by_entity[entity] = dict(limits)
         else:
             self._by_entity.pop(entity, None)
+        self.version += 1
+
+    def look_up_again(self) -> None:
+        """Makes the callers that keep a limit look it up again."""
         self.version += 1
 
     def _replace_ip(self, entity: Entity, limit: float | None, address: str | None) -> None:

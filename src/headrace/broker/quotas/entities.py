@@ -83,10 +83,10 @@ CLIENT_KEYS: Mapping[str, ValueType] = {
     REQUEST_PERCENTAGE: ValueType.DOUBLE,
     CONTROLLER_MUTATION_RATE: ValueType.DOUBLE,
 }
+#: Those that count for each request.
+REQUEST_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
 #: The quotas of ips.
 IP_KEYS: Mapping[str, ValueType] = {CONNECTION_CREATION_RATE: ValueType.INT}
-#: Quotas that are stored and described, but that no broker enforces yet. A broker that finds them logs a warning.
-UNENFORCED_KEYS: frozenset[str] = frozenset({*CLIENT_KEYS, *IP_KEYS})
 #: How far a whole number may be from its value as a double.
 _ROUNDING = 1e-6
 

@@ -23,7 +23,6 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.quotas.entities import (
-    UNENFORCED_KEYS,
     Entity,
     check_limit,
     entity_of_path,
@@ -100,7 +99,6 @@ class StoredQuotas:
         self._resolve = resolve
         self._follower = TreeFollower(coordination, clock, "client quotas", read_all=self._read_all)
         self._follower.watch(CONFIG_CHANGES, _CHANGE_NAME, self._apply_notification)
-        self._unenforced: list[Entity] = []
         self._resolve_again: asyncio.TimerHandle | None = None
 
     # -- life cycle
@@ -139,7 +137,6 @@ class StoredQuotas:
         entity = entity_of_path(path)
         if entity is not None:
             await self._read(entity)
-            self._warn_of_unenforced()
 
     async def _read_all(self) -> None:
         stored = await self._entities()
@@ -147,7 +144,6 @@ class StoredQuotas:
             self._quotas.replace(gone, {})
         async for _ in read_each(self._read, stored):
             pass
-        self._warn_of_unenforced()
 
     async def _entities(self) -> list[Entity]:
         """Returns the entities of all znodes that may have quotas."""
@@ -189,21 +185,7 @@ class StoredQuotas:
                 logger.error("the quotas of %s stay as they are, because the host has no address: %s", entity, error)
                 self._try_to_resolve_later()
                 return
-        before = self._quotas.version
         self._quotas.replace(entity, limits, address=address)
-        if self._quotas.version != before and not UNENFORCED_KEYS.isdisjoint(limits):
-            self._unenforced.append(entity)
-
-    def _warn_of_unenforced(self) -> None:
-        """Logs one warning for all quotas that have changed and that no broker enforces."""
-        if self._unenforced:
-            first, *others = (_znode_of(entity) for entity in self._unenforced)
-            self._unenforced.clear()
-            logger.warning(
-                "the tree has client quotas (%s%s), and Headrace enforces none yet: no client is slowed down",
-                first,
-                f" and {len(others)} more" if others else "",
-            )
 
     def _try_to_resolve_later(self) -> None:
         if self._resolve_again is not None:
@@ -237,7 +219,6 @@ class StoredQuotas:
                 try:
                     await self._try_change(entity, changes)
                     await self._read(entity)
-                    self._warn_of_unenforced()
                     return
                 except _RACES as error:
                     logger.debug("the change of the quotas of %s starts again: %r", entity, error)

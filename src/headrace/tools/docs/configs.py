@@ -47,8 +47,8 @@ ZooKeeper may contain such settings of brokers already, from Apache Kafka or fro
 apply them. It logs an error that names them, starts, and lists them, so that
 `headrace configs --alter --broker ID --delete-config NAME` can remove them.
 
-A broker that joins a ZooKeeper with ACLs or with client quotas logs a warning for each: Headrace enforces neither.
-Apache Kafka's brokers do not enforce ACLs either, unless `authorizer.class.name` is set on them.
+A broker that joins a ZooKeeper with ACLs logs a warning unless `authorizer.class.name` is set: without this setting
+no broker enforces ACLs, as in Apache Kafka.
 """
 _OWN_HEADINGS = ("Setting", "Type", "Default", "Allowed", "Else", "What it does")
 _UNITS = {60_000: " (minutes)", 3_600_000: " (hours)"}

@@ -68,7 +68,7 @@ with the process; `headrace views status --json` has the totals since the start 
 _NOT_YET = """\
 ## Missing metrics
 
-There are no metrics of groups, transactions and quotas yet. The idle percentages of Kafka's thread pools have no
+There are no metrics of groups and transactions yet. The idle percentages of Kafka's thread pools have no
 counterpart, because one event loop does all the work: a busy broker has `rate(process_cpu_seconds_total[1m])` near 1.
 Compute rates (`OneMinuteRate` and the like) in Prometheus. The only rate here is that of fetchers, because Kafka
 reports the minimum over all fetchers.

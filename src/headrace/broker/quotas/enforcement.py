@@ -1,0 +1,34 @@
+"""Builds what enforces the quotas of a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.broker.quotas.connection_rates import ConnectionRates
+from headrace.broker.quotas.controller_mutations import ControllerMutations
+from headrace.broker.quotas.rates import Windows
+from headrace.broker.quotas.throttling import Throttling
+
+if TYPE_CHECKING:
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.broker.quotas.client_quotas import ClientQuotas
+    from headrace.broker.runtime import BrokerRuntime
+
+
+class Enforcement(NamedTuple):
+    throttling: Throttling
+    mutations: ControllerMutations
+    connections: ConnectionRates
+
+
+def make_enforcement(quotas: ClientQuotas, config: BrokerConfig, runtime: BrokerRuntime) -> Enforcement:
+    windows = _windows(config, "quota.window")
+    return Enforcement(
+        Throttling(quotas, runtime.clock, runtime.timer, windows),
+        ControllerMutations(quotas, runtime.clock, _windows(config, "controller.quota.window")),
+        ConnectionRates(quotas, config, runtime.clock, windows),
+    )
+
+
+def _windows(config: BrokerConfig, prefix: str) -> Windows:
+    return Windows(config.int(f"{prefix}.num"), config.int(f"{prefix}.size.seconds") * 1000)
