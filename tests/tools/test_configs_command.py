@@ -115,7 +115,7 @@ def test_a_topic_that_is_not_there(tool):
         ["--alter", "--entity-type", "users", "--add-config", "SCRAM-SHA-256=[password=x]"],
         ["--alter", "--user", "a", "--add-config", "producer_byte_rate=1"],
         ["--alter", "--user", "a", "--add-config", "SCRAM-SHA-256=[iterations=4095,password=x]"],
-        ["--describe", "--entity-type", "client-metrics"],
+        ["--alter", "--entity-type", "client-metrics", "--add-config", "interval.ms=700"],
         ["--describe", "--entity-type", "topics", "--entity-default"],
         ["--describe", "--entity-type", "topics", "--entity-name", ""],
         ["--describe", "--entity-type", "brokers", "--entity-name", "first"],

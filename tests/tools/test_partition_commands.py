@@ -1,4 +1,4 @@
-"""delete-records, log-dirs, leader-election and broker-api-versions."""
+"""delete-records, log-dirs, leader-election, preferred-replica-election and broker-api-versions."""
 
 import json
 
@@ -161,6 +161,25 @@ def test_an_election_has_an_outcome(tool, topic):
     failed = tool("leader-election", "--election-type", "PREFERRED", "--topic", topic, "--partition", 9)
     assert failed.code == 1
     assert "topic 'held' has no partition 9" in failed.out
+
+
+# -- preferred-replica-election
+
+
+def test_the_older_name_of_a_preferred_election(tool, topic, write_json):
+    everywhere = tool("preferred-replica-election")
+    assert (everywhere.code, everywhere.out) == (0, "")
+    path = write_json({"partitions": [{"topic": topic, "partition": 1}]})
+    done = tool("preferred-replica-election", "--path-to-json-file", path)
+    assert (done.code, done.lines) == (0, ["Valid replica already elected for partitions held-1"])
+    missing = write_json({"partitions": [{"topic": topic, "partition": 9}]})
+    assert tool("preferred-replica-election", "--path-to-json-file", missing, "--json").code == 1
+
+
+@pytest.mark.parametrize("arguments", [["--path-to-json-file", "/nowhere.json"], ["--election-type", "unclean"]])
+def test_wrong_use_of_preferred_replica_election(tool, arguments):
+    failed = tool("preferred-replica-election", *arguments)
+    assert (failed.code, failed.out) == (2, "")
 
 
 # -- broker-api-versions

@@ -74,6 +74,34 @@ def test_done_is_0_and_a_command_may_say_otherwise(capsys):
     assert run(parser(), [], lambda options, out: 1) == 1
 
 
+#: The tools of chapter 31 of the book on Kafka that Headrace follows, by the names of Kafka's scripts.
+NAMES_OF_SCRIPTS = (
+    "kafka-console-producer",
+    "kafka-console-consumer",
+    "kafka-producer-perf-test",
+    "kafka-consumer-perf-test",
+    "kafka-consumer-groups",
+    "kafka-delegation-tokens",
+    "kafka-delete-records",
+    "kafka-dump-log",
+    "kafka-log-dirs",
+    "kafka-mirror-maker",
+    "kafka-preferred-replica-election",
+    "kafka-reassign-partitions",
+    "kafka-topics",
+    "kafka-topics.sh",
+)
+
+
+@pytest.mark.parametrize("name", NAMES_OF_SCRIPTS)
+def test_commands_answer_to_the_names_of_kafkas_scripts(monkeypatch, capsys, name):
+    monkeypatch.setattr(main.sys, "argv", ["headrace", name, "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("headrace ")
+
+
 @pytest.mark.parametrize("command", main.COMMANDS)
 def test_every_command_has_a_version(monkeypatch, capsys, command):
     monkeypatch.setattr(main.sys, "argv", ["headrace", command, "--version"])

@@ -21,7 +21,7 @@ partitions.json: {"partitions": [{"topic": "orders", "partition": 0}]}
 
 
 def main(arguments: Sequence[str]) -> int:
-    return run(parser(), arguments, _work)
+    return run(parser(), arguments, elect)
 
 
 def parser() -> ArgumentParser:
@@ -43,7 +43,7 @@ def parser() -> ArgumentParser:
     return parser
 
 
-def _work(options: Namespace, out: Output) -> int:
+def elect(options: Namespace, out: Output) -> int:
     wanted = _wanted(options)
     with connect(options) as admin:
         results = admin.elect_leaders(options.election_type, wanted)
@@ -70,7 +70,12 @@ def _work(options: Namespace, out: Output) -> int:
 
 
 def _wanted(options: Namespace) -> list[TopicPartition] | None:
-    """The partitions of the options; None means all."""
+    """The partitions of the options; None means all.
+
+    Without an option ``preferred-replica-election`` means all partitions; its ``all_topic_partitions`` is None.
+    """
+    if options.all_topic_partitions is None:
+        options.all_topic_partitions = options.path_to_json_file is None
     ways = [options.topic is not None, options.all_topic_partitions, options.path_to_json_file is not None]
     if sum(ways) != 1:
         choices = "topic, all-topic-partitions, path-to-json-file"

@@ -1,7 +1,8 @@
 """``headrace``: the command of which all others are subcommands.
 
 ``COMMANDS`` is the registry. A command's module is loaded when the command is called, so that the start of a broker
-does not import the other tools. Exit codes: 0 done, 1 failed, 2 wrong usage or cannot start, 130 stopped by Ctrl-C.
+does not import the other tools. The names of Kafka's scripts work too: ``headrace kafka-topics.sh``. Exit codes: 0
+done, 1 failed, 2 wrong usage or cannot start, 130 stopped by Ctrl-C.
 """
 
 import sys
@@ -40,6 +41,11 @@ COMMANDS = {
     ),
     "mirror-maker": ("headrace.tools.mirror_maker", "copy topics to another cluster, exactly once"),
     "leader-election": ("headrace.tools.leader_election", "elect leaders of partitions"),
+    "preferred-replica-election": (
+        "headrace.tools.preferred_replica_election",
+        "elect the preferred leaders of partitions; the older name of leader-election",
+    ),
+    "client-metrics": ("headrace.tools.client_metrics", "show and change subscriptions to metrics of clients"),
     "broker-api-versions": ("headrace.tools.broker_api_versions", "show which APIs and versions brokers support"),
     "views": (
         "headrace.tools.views.command",
@@ -53,6 +59,8 @@ COMMANDS = {
 
 def main() -> None:
     arguments = sys.argv[1:]
+    if arguments:
+        arguments[0] = _without_kafka(arguments[0])
     if arguments and arguments[0] in COMMANDS:
         command, *rest = arguments
         try:
@@ -68,9 +76,15 @@ def main() -> None:
         stream.write(f"headrace: there is no command {arguments[0]!r}{_nearest(arguments[0])}\n\n")
     stream.write("usage: headrace COMMAND [OPTIONS]\n\ncommands:\n")
     for name, (_, purpose) in COMMANDS.items():
-        stream.write(f"  {name:<24}{purpose}\n")
+        stream.write(f"  {name:<28}{purpose}\n")
     stream.write("\n'headrace COMMAND --help' shows the options of a command.\n")
     sys.exit(0 if wants_help and arguments else 2)
+
+
+def _without_kafka(name: str) -> str:
+    """Returns the name of a command, also if it is given as that of Kafka's script: ``kafka-topics.sh``."""
+    short = name.removeprefix("kafka-").removesuffix(".sh").removesuffix(".bat")
+    return short if short in COMMANDS else name
 
 
 def _nearest(name: str) -> str:

@@ -110,6 +110,7 @@ class AsyncAdmin:
 
     describe_configs = _method_of("_configs", ConfigsAdmin.describe_configs)
     describe_config = _method_of("_configs", ConfigsAdmin.describe_config)
+    list_config_resources = _method_of("_configs", ConfigsAdmin.list_config_resources)
     alter_configs = _method_of("_configs", ConfigsAdmin.alter_configs)
     alter_config = _method_of("_configs", ConfigsAdmin.alter_config)
 

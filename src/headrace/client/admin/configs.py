@@ -1,11 +1,11 @@
-"""Describes and changes the settings of topics, brokers and groups."""
+"""Describes and changes the settings of topics, brokers, groups and subscriptions to client metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.client.admin.requests import AdminRequests, AskedBroker, BrokerIds, outcome
+from headrace.client.admin.requests import AdminRequests, AskedBroker, BrokerIds, outcome, raise_for
 from headrace.client.admin.types import (
     ConfigChange,
     ConfigEntry,
@@ -93,6 +93,25 @@ class ConfigsAdmin:
         """Returns the settings of one resource, by name."""
         resource = ConfigResource(kind, str(name))
         return (await self.describe_configs([resource], timeout_ms=timeout_ms)).value(resource)
+
+    async def list_config_resources(
+        self, kinds: Iterable[ResourceKind] | None = None, *, timeout_ms: float | None = None
+    ) -> list[ConfigResource]:
+        """Returns the resources that have settings, sorted (KIP-1142).
+
+        :param kinds: which kinds of resources. Without it, all.
+        """
+        numbers = [_KIND_NUMBERS[kind] for kind in (_KIND_NUMBERS if kinds is None else dict.fromkeys(kinds))]
+        answer = await self._requests.cluster.ask_any(
+            Api.LIST_CONFIG_RESOURCES, timeout_ms=timeout_ms, resource_types=numbers
+        )
+        raise_for(answer.error_code, "the config resources")
+        # Brokers before 4.1 know only client metrics, and do not name the type.
+        found = (
+            ConfigResource(_KINDS.get(int(getattr(each, "resource_type", 16)), "client_metrics"), each.resource_name)
+            for each in answer.config_resources
+        )
+        return sorted(each for each in found if kinds is None or _KIND_NUMBERS[each.kind] in numbers)
 
     async def alter_configs(
         self,

@@ -74,6 +74,7 @@ class Admin:
 
     describe_configs = _blocking(AsyncAdmin.describe_configs)
     describe_config = _blocking(AsyncAdmin.describe_config)
+    list_config_resources = _blocking(AsyncAdmin.list_config_resources)
     alter_configs = _blocking(AsyncAdmin.alter_configs)
     alter_config = _blocking(AsyncAdmin.alter_config)
 

@@ -207,4 +207,6 @@ def _every(admin: Admin, entity: Entity) -> list[Entity]:
         case "brokers" | "broker-loggers":
             brokers = [Entity(kind, str(broker.id)) for broker in admin.describe_cluster().brokers]
             return [*brokers, Entity(kind, DEFAULTS)] if kind.name == "brokers" else brokers
+        case "client-metrics":
+            return [Entity(kind, found.name) for found in admin.list_config_resources(["client_metrics"])]
     raise UsageError(f"An entity name must be specified with --describe of {kind.name}")
