@@ -61,7 +61,10 @@ def fetch(client, topic, replica_id):
 
 
 def test_a_client_that_says_it_is_a_replica(broker, client, topic):
-    """CVE-2018-1288: a fetch with a replica id moved the high watermark, and needed no right but READ."""
+    """CVE-2018-1288: a fetch with a replica id moved the high watermark, and needed no right but READ.
+
+    As in Kafka, a client with the right CLUSTER_ACTION gets no records either, because it is not a replica.
+    """
     client.produce(topic, batch(1))
     allow(client, rule(TOPIC, topic, READ))
     with without_rights(broker):
@@ -69,7 +72,27 @@ def test_a_client_that_says_it_is_a_replica(broker, client, topic):
         assert fetch(client, topic, 1).error_code == DENIED
     allow(client, rule(CLUSTER, "kafka-cluster", CLUSTER_ACTION))
     with without_rights(broker):
-        assert fetch(client, topic, 1).error_code != DENIED
+        for replica_id in (1, broker.core.broker_id):
+            refused = fetch(client, topic, replica_id)
+            assert (refused.error_code, refused.records or b"") == (ErrorCode.not_leader_or_follower, b"")
+        assert fetch(client, unique("unknown"), 1).error_code == ErrorCode.unknown_topic_or_partition
+
+
+def test_a_replica_that_names_the_leader_epoch_is_refused_by_it(client, topic):
+    epoch = (
+        client.ask(Api.METADATA, 7, topics=[{"name": topic}], allow_auto_topic_creation=False)
+        .topics[0]
+        .partitions[0]
+        .leader_epoch
+    )
+    for leader_epoch, expected in ((epoch, "unknown_leader_epoch"), (epoch + 1, "unknown_leader_epoch")):
+        partition = {"partition": 0, "fetch_offset": 0, "log_start_offset": 0, "partition_max_bytes": 1000}
+        partition |= {"current_leader_epoch": leader_epoch}
+        (answer,) = client.ask(
+            Api.FETCH, 9, replica_id=1, max_wait=0, min_bytes=0, max_bytes=1000, isolation_level=0, session_id=0,
+            session_epoch=-1, forgotten_topics_data=[], topics=[{"topic": topic, "partitions": [partition]}],
+        ).responses  # fmt: skip
+        assert answer.partitions[0].error_code == ErrorCode[expected]
 
 
 def produce(client, topic, records, transactional_id):

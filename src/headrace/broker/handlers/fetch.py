@@ -23,6 +23,7 @@ from headrace.broker.authorization.checks import allowed_topics, authorization_f
 from headrace.broker.current_leaders import NOT_LEADER_CODES
 from headrace.broker.fetch_sessions import NO_SESSION, FetchContext, FetchPartition, Key, asked_partitions
 from headrace.broker.handlers._nearest import nearest_replica
+from headrace.broker.handlers._refused_replica import refused_replica
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
 from headrace.protocol.errors import KafkaError, OffsetOutOfRange, UnknownTopicId, error_code_of
@@ -91,6 +92,8 @@ async def handle(
     except KafkaError as error:
         return {"error_code": error.code, "session_id": NO_SESSION, "responses": ()}
     reading = _Reading(fetch, body, request.version, may_read, config, metadata, partitions, metrics, followers)
+    if replica_id >= 0:
+        reading.find_by(refused_replica(partitions, replica_id))
     is_limited = throttling.quotas.any_client
     if is_limited:
         reading.limit_bytes(throttling.max_fetch_bytes(request))
@@ -117,6 +120,10 @@ async def handle(
 
 def _nothing(_topic: str) -> bool:
     return False
+
+
+def _everything(_topic: str) -> bool:
+    return True
 
 
 async def _named(request: Request, by_topic_id: bool) -> dict[Key, FetchPartition]:
@@ -179,7 +186,9 @@ class _Reading:
         self._metadata = metadata
         self._partitions = partitions
         self._metrics = metrics
-        self._find = partitions.replica if version >= _ANY_REPLICA_SINCE else partitions.leader
+        self._find: Callable[[str, int, int], Partition] = (
+            partitions.replica if version >= _ANY_REPLICA_SINCE else partitions.leader
+        )
         #: The consumer's rack, if the consumer may be sent to a replica in its rack.
         self._rack: str = ""
         if followers.has_replica_selector:
@@ -193,6 +202,10 @@ class _Reading:
         self.answers: list[Entry] = []
         self._size_bytes = 0
         self.has_errors = False
+
+    def find_by(self, find: Callable[[str, int, int], Partition]) -> None:
+        """Finds partitions by this function, for a client that needs no right to read."""
+        self._may_read, self._find = _everything, find
 
     def limit_bytes(self, max_bytes: float) -> None:
         """Reads at most so much."""

@@ -31,7 +31,7 @@ class Followers(ABC):
 
 
 class NoFollowers(Followers):
-    """A lone broker serves every Fetch as a consumer's, whatever replica id the request has."""
+    """A lone broker has no followers. The handler of Fetch refuses requests with a replica id."""
 
     has_replica_selector = False
 
