@@ -134,6 +134,11 @@ class FrameReader:
         return self._wanted_bytes() if self._end > self._start else 0
 
     @property
+    def missing_bytes(self) -> int:
+        """How many bytes complete the coming frame, or its length if that is unknown. Asked while no frame is whole."""
+        return self._wanted_bytes() - (self._end - self._start)
+
+    @property
     def capacity_bytes(self) -> int:
         return len(self._buffer)
 

@@ -1,6 +1,7 @@
 """A broker with a TLS listener, certificates for it, and raw clients that speak TLS."""
 
 import ssl
+import time
 
 import trustme
 
@@ -56,3 +57,42 @@ class TlsRawClient(RawClient):
         except BaseException:
             self.socket.close()
             raise
+
+
+class InPieces:
+    """The socket of a client whose encrypted bytes arrive in pieces, cut anywhere in a record, with pauses between."""
+
+    def __init__(self, sock, random):
+        self._socket, self._random = sock, random
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = client_context().wrap_bio(self._in, self._out, server_hostname="localhost")
+        self._until_done(self._tls.do_handshake)
+        self._flush()
+
+    def sendall(self, data):
+        view = memoryview(data)
+        while view:
+            view = view[self._tls.write(view[: self._random.choice((1, 10, 100, 5_000, 16_384))]) :]
+        encrypted = memoryview(self._out.read())
+        while encrypted:
+            size_bytes = self._random.randrange(1, 40_000)
+            self._socket.sendall(encrypted[:size_bytes])
+            encrypted = encrypted[size_bytes:]
+            time.sleep(0.001)
+
+    def recv_into(self, view):
+        return self._until_done(lambda: self._tls.read(len(view), view))
+
+    def close(self):
+        self._socket.close()
+
+    def _until_done(self, step):
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                self._flush()
+                self._in.write(self._socket.recv(65_536))
+
+    def _flush(self):
+        self._socket.sendall(self._out.read())

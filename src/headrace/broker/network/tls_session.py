@@ -34,6 +34,11 @@ BYTES_PER_TURN = 512 * 1024
 #: answers use the large chunk.
 CHUNK_BYTES = 64 * 1024
 LARGE_CHUNK_BYTES = 256 * 1024
+#: While a large frame arrives, the selector reports the socket when this many bytes are there, not for each packet.
+MIN_LOW_WATER_MARK = 16 * 1024
+MAX_LOW_WATER_MARK = 64 * 1024
+#: The largest record, with its header and what encryption adds.
+_MAX_RECORD_BYTES = 17 * 1024
 
 
 class Turn(Enum):
@@ -52,7 +57,10 @@ class EndOfStream(Exception):
 
 
 class TlsSession:
-    __slots__ = ("_current", "_incoming", "_is_ending", "_outgoing", "_socket", "_tls", "_unsent", "is_drained")
+    __slots__ = (
+        "_current", "_incoming", "_is_ending", "_low_water_mark", "_outgoing", "_socket", "_tls", "_unsent",
+        "is_drained",
+    )  # fmt: skip
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self._socket = sock
@@ -66,6 +74,7 @@ class TlsSession:
         self.is_drained = True
         #: Whether the client has closed its side, or the connection is broken. There is no edge for the end then.
         self._is_ending = False
+        self._low_water_mark = 1
 
     # -- handshake
 
@@ -118,23 +127,35 @@ class TlsSession:
             if left_bytes <= 0:
                 return Turn.MORE
             if not self._receive(buffer):
+                self._wait_for(frames.missing_bytes - _MAX_RECORD_BYTES)
                 return Turn.WAITS
             left_bytes -= self._incoming.pending
+        self._wait_for(1)
         return Turn.DONE
+
+    def _wait_for(self, certain_bytes: int) -> None:
+        """Lets the selector report the socket only when many bytes are there.
+
+        :param certain_bytes: how many bytes the client will send before it waits for an answer. OpenSSL may have the
+            first part of a record already.
+        """
+        mark = 1 if certain_bytes < MIN_LOW_WATER_MARK else min(certain_bytes, MAX_LOW_WATER_MARK)
+        if mark != self._low_water_mark:
+            self._low_water_mark = mark
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
 
     def _decrypt(self, frames: FrameReader) -> bool:
         """Decrypts what was received. Returns whether a frame is complete."""
-        read, incoming = self._tls.read, self._incoming
         has_frame = frames.has_frame()
-        while incoming.pending or self._tls.pending():
+        while self._incoming.pending or self._tls.pending():
             # Small requests that arrived together are decrypted together; a large one is not followed by others.
             room = frames.spare() if has_frame else frames.room()
             if not room:
                 break
             try:
-                size_bytes = cast(int, read(len(room), room))
+                size_bytes = self._decrypt_into(room, len(room) if has_frame else frames.missing_bytes)
             except ssl.SSLWantReadError:
-                self._flush()  # an answer of OpenSSL itself, such as a new key
+                self._flush()
                 break
             except ssl.SSLError:
                 self._flush()
@@ -146,6 +167,26 @@ class TlsSession:
             frames.received(size_bytes)
             has_frame = has_frame or frames.has_frame()
         return has_frame
+
+    def _decrypt_into(self, room: memoryview, wanted_bytes: int) -> int:
+        """Decrypts one record after the other, until so many bytes are there. Returns how many; 0: the stream ended.
+
+        A client may send many small records: librdkafka sends one for each value that it does not copy.
+
+        :raises ssl.SSLError: if the bytes are not valid, or are less than a record.
+        """
+        read, incoming = self._tls.read, self._incoming
+        got_bytes = cast(int, read(len(room), room))
+        while 0 < got_bytes < wanted_bytes and incoming.pending:
+            try:
+                size_bytes = cast(int, read(len(room), room[got_bytes:]))
+            except ssl.SSLWantReadError:
+                self._flush()  # an answer of OpenSSL itself, such as a new key
+                break
+            if size_bytes == 0:
+                break
+            got_bytes += size_bytes
+        return got_bytes
 
     def _receive(self, buffer: memoryview) -> bool:
         """Receives encrypted bytes. Returns False if there are none at present."""
