@@ -7,7 +7,8 @@ From the lowest layer up:
 - ``metrics``: what clients count. ``throttle``: the pauses that brokers ask for.
 - ``connection``: one socket. ``metadata``: what is known about a cluster. ``pool``, ``coordinators`` and ``cluster``:
   requests to the right broker, which are sent again if they fail.
-- ``kernels`` and ``arrow``: whole tables. ``membership``: consumer groups. ``transactions``: the producer's side.
+- ``telemetry``: metrics pushed to brokers. ``kernels`` and ``arrow``: whole tables. ``membership``: consumer groups.
+  ``transactions``: the producer's side.
 - ``producer`` and ``consumer``, for asyncio and for threads. ``background`` runs the blocking ones (``sync_*``).
 - ``admin``, and ``mirror``, which uses all of them.
 

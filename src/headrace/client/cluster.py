@@ -186,6 +186,10 @@ class Cluster:
             return await self._connect_to_any(deadline, purpose)
         return await self._connect(self._node(node_id), purpose, deadline)
 
+    def on_connect(self, callback: Callable[[Connection], object]) -> None:
+        """Calls a function with each connection that is opened from now on."""
+        self._pool.on_open = callback
+
     def _node(self, node_id: int) -> Node:
         node = self.metadata.nodes.get(node_id) or self._bootstrap.get(node_id)
         if node is None:

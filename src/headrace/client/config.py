@@ -38,7 +38,7 @@ _V = TypeVar("_V")
 
 _IGNORED = (
     "metrics.recording.level", "metric.reporters", "auto.include.jmx.reporter",
-    "enable.metrics.push", "interceptor.classes", "client.dns.lookup", "share.",
+    "interceptor.classes", "client.dns.lookup", "share.",
     "metadata.recovery.", "metadata.max.idle.ms", "socket.connection.setup.timeout.max.ms",
     "transaction.two.phase.commit.enable", "bootstrap.controllers", *IGNORED,
 )  # fmt: skip
@@ -54,6 +54,7 @@ class ClientConfig(SecurityOptions):
     client_id: str = option("", "a name for the broker's logs and quotas")
     connections_max_idle_ms: int = option(540_000, "accepted and ignored: the broker closes idle connections", least=-1)
     metadata_max_age_ms: int = option(300_000, "refresh the metadata after this time, even without an error")
+    enable_metrics_push: bool = option(True, "push metrics to a broker that asks for them (KIP-714)")
     metrics_num_samples: int = option(2, "the number of samples that averages, maxima and rates are about", least=1)
     metrics_sample_window_ms: int = option(30_000, "the length of such a sample", least=1)
     receive_buffer_bytes: int = option(

@@ -49,6 +49,8 @@ class ConnectionPool:
         #: For each address that failed: the number of failures in a row, and the time of the next attempt.
         self._failures: dict[tuple[str, int], tuple[int, float]] = {}
         self.is_closed = False
+        #: Called with each connection that is opened.
+        self.on_open: Callable[[Connection], object] | None = None
 
     async def close(self) -> None:
         self.is_closed = True
@@ -132,4 +134,6 @@ class ConnectionPool:
         self._failures.pop(address, None)
         if self._metrics is not None and self._security != PLAINTEXT:
             self._metrics.logged_in.record(1, self._clock.monotonic_ms())
+        if self.on_open is not None:
+            self.on_open(connection)
         return connection

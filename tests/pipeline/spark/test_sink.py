@@ -99,7 +99,10 @@ def _struct(ddl: str):
 
 def test_options_of_the_sink():
     options = parse(**{"kafka.linger.ms": "20", "checkpointlocation": "/somewhere"})
-    assert options.client == {"bootstrap.servers": "127.0.0.1:9092", "linger.ms": "20"}
+    assert options.client == {
+        "bootstrap.servers": "127.0.0.1:9092", "linger.ms": "20", "enable.metrics.push": "false",
+    }  # fmt: skip
+    assert parse(**{"kafka.enable.metrics.push": "true"}).client["enable.metrics.push"] == "true"
     assert (options.topic, options.transactional_id_prefix) == ("t", None)
     assert parse(includeheaders="true") == parse()
     exact = parse(transactionalidprefix="x")

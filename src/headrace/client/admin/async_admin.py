@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from uuid import UUID
 
 from headrace.client.admin.acls import AclsAdmin
 from headrace.client.admin.cluster import ClusterAdmin
@@ -82,11 +83,17 @@ class AsyncAdmin:
 
     async def close(self) -> None:
         """Closes all connections."""
+        await self._requests.telemetry.close()
         await self._requests.cluster.close()
 
     def metrics(self) -> Metrics:
         """Returns the metrics of the client, under the names of Java's admin client; see docs/client-metrics.md."""
         return self._requests.registry.metrics()
+
+    async def client_instance_id(self, *, timeout_ms: float | None = None) -> UUID:
+        """Returns the id under which a broker stores the metrics of this client; see docs/clients.md, telemetry."""
+        await self._requests.cluster.ensure_fresh(timeout_ms=timeout_ms)
+        return await self._requests.telemetry.client_instance_id(timeout_ms)
 
     async def __aenter__(self) -> Self:
         try:

@@ -34,6 +34,7 @@ from headrace.client.metrics.connections import ConnectionMetrics
 from headrace.client.metrics.registry import new_registry
 from headrace.client.metrics.table import ADMIN
 from headrace.client.retry import Backoff, Deadline
+from headrace.client.telemetry.telemetry import Telemetry
 from headrace.client.types import Node, TopicPartition
 from headrace.protocol.api import Api
 
@@ -82,6 +83,7 @@ class AdminRequests:
         connections = ConnectionMetrics(self.registry)
         self.registry.add("metrics", ADMIN, {"throttle": connections.throttle})
         self.cluster = Cluster(config, may_create_topics=False, metrics=connections)
+        self.telemetry = Telemetry(self.cluster, self.registry)
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     # -- many items

@@ -62,6 +62,7 @@ class Admin:
 
     start = _blocking(AsyncAdmin.start)
     close = _blocking(AsyncAdmin.close)
+    client_instance_id = _blocking(AsyncAdmin.client_instance_id)
 
     create_topics = _blocking(AsyncAdmin.create_topics)
     create_topic = _blocking(AsyncAdmin.create_topic)

@@ -22,6 +22,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self, TypeVar
+from uuid import UUID
 
 from headrace.client.config import ConsumerConfig
 from headrace.client.consumer.assigned_partitions import CHECK_INTERVAL_MS
@@ -72,7 +73,7 @@ class AsyncConsumer:
         self.config = with_client_id(ConsumerConfig.load(config, **options))
         (
             self._cluster, self._fetcher, self._partitions, self._poll_buffer, self._poll_loop, self._subscription,
-            self._committer, self._lookup, self._registry, self._metrics, self._group_metrics,
+            self._committer, self._lookup, self._registry, self._metrics, self._group_metrics, self._telemetry,
         ) = ConsumerParts.build(self.config, clock, self.start)  # fmt: skip
         if topics:
             self.subscribe(topics)
@@ -101,18 +102,24 @@ class AsyncConsumer:
         try:
             if self._fetcher.is_started:
                 if self._poll_loop.membership is not None:
-                    await self._leave_group()
+                    await self._poll_loop.leave_group()
                 else:
                     await self._committer.commit_before_rebalance()
                 await self._committer.wait()
         finally:
             self._poll_loop.close()
             await self._fetcher.stop()
+            await self._telemetry.close()
             await self._cluster.close()
 
     def metrics(self) -> Metrics:
         """Returns the metrics of the consumer, under the names of Java's consumer; see docs/client-metrics.md."""
         return self._registry.metrics()
+
+    async def client_instance_id(self, *, timeout_ms: float | None = None) -> UUID:
+        """Returns the id under which a broker stores the metrics of this client; see docs/clients.md, telemetry."""
+        await self.start()
+        return await self._telemetry.client_instance_id(timeout_ms)
 
     # -- what the consumer reads
 
@@ -154,18 +161,9 @@ class AsyncConsumer:
     async def unsubscribe(self) -> None:
         """Gives up all partitions, and leaves the group."""
         self._poll_loop.raise_if_closed()
-        await self._leave_group()
+        await self._poll_loop.leave_group()
         self._subscription.clear()
         self._subscription.set_partitions(set())
-
-    async def _leave_group(self) -> None:
-        membership, self._poll_loop.membership = self._poll_loop.membership, None
-        if membership is not None:
-            await self._committer.commit_before_rebalance()
-            try:
-                await membership.leave()
-            finally:
-                self._committer.offsets.membership = None
 
     def assignment(self) -> set[TopicPartition]:
         """Returns the partitions that the consumer reads now."""

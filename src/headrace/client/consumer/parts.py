@@ -25,6 +25,8 @@ from headrace.client.metrics.connections import ConnectionMetrics
 from headrace.client.metrics.registry import MetricsRegistry, new_registry
 from headrace.client.notifier import Notifier
 from headrace.client.offset_reset import parse_offset_reset
+from headrace.client.telemetry.labels import consumer_labels
+from headrace.client.telemetry.telemetry import Telemetry
 from headrace.runtime.clock import Clock
 
 #: How many full Fetch responses of a partition may wait for the user before the consumer fetches no more.
@@ -55,6 +57,7 @@ class ConsumerParts(NamedTuple):
     registry: MetricsRegistry
     metrics: ConsumerMetrics
     group_metrics: GroupMetrics
+    telemetry: Telemetry
 
     @classmethod
     def build(cls, config: ConsumerConfig, clock: Clock | None, start: Callable[[], Awaitable[None]]) -> Self:
@@ -66,12 +69,7 @@ class ConsumerParts(NamedTuple):
         group_metrics = GroupMetrics(registry)
         cluster = Cluster(config, clock=clock, metrics=connections)
         is_committed = config.isolation_level == "read_committed"
-        positions = FetchPositions(
-            parse_offset_reset(config.auto_offset_reset),
-            read_committed=is_committed,
-            buffer_bytes=config.max_partition_fetch_bytes * _BUFFERED_FETCHES,
-            max_bytes=config.max_partition_fetch_bytes,
-        )
+        positions = _positions(config, read_committed=is_committed)
         metrics = ConsumerMetrics(registry, connections, positions)
         if config.group_id is not None:
             group_metrics.publish(lambda: len(positions.assignment()))
@@ -92,27 +90,41 @@ class ConsumerParts(NamedTuple):
         fetcher = Fetcher(
             cluster,
             positions,
-            FetchLimits(
-                config.fetch_max_wait_ms, config.fetch_min_bytes, config.fetch_max_bytes, is_committed,
-                config.client_rack,
-            ),
+            _limits(config, read_committed=is_committed),
             metrics,
             lookup=lookup,
             committed=None if offsets is None else offsets.fetch,
             refresh=subscription.refresh,
             notify=notifier.notify,
-        )  # fmt: skip
+        )
         subscription.on_partitions_changed = fetcher.positions_changed
+        poll_loop = PollLoop(cluster.clock, subscription, committer, fetcher, notifier, metrics)
         return cls(
             cluster,
             fetcher,
             AssignedPartitions(positions, poll_buffer, fetcher, notifier),
             poll_buffer,
-            PollLoop(cluster.clock, subscription, committer, fetcher, notifier, metrics),
+            poll_loop,
             subscription,
             committer,
             lookup,
             registry,
             metrics,
             group_metrics,
+            Telemetry(cluster, registry, lambda: consumer_labels(config, poll_loop.membership)),
         )
+
+
+def _positions(config: ConsumerConfig, *, read_committed: bool) -> FetchPositions:
+    return FetchPositions(
+        parse_offset_reset(config.auto_offset_reset),
+        read_committed=read_committed,
+        buffer_bytes=config.max_partition_fetch_bytes * _BUFFERED_FETCHES,
+        max_bytes=config.max_partition_fetch_bytes,
+    )
+
+
+def _limits(config: ConsumerConfig, *, read_committed: bool) -> FetchLimits:
+    return FetchLimits(
+        config.fetch_max_wait_ms, config.fetch_min_bytes, config.fetch_max_bytes, read_committed, config.client_rack
+    )

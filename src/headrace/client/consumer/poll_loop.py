@@ -51,6 +51,16 @@ class PollLoop:
         if self.is_closed:
             raise ClientClosed("the consumer is closed")
 
+    async def leave_group(self) -> None:
+        """Commits automatically, revokes all partitions and leaves the group, if the consumer is a member."""
+        membership, self.membership = self.membership, None
+        if membership is not None:
+            await self._committer.commit_before_rebalance()
+            try:
+                await membership.leave()
+            finally:
+                self._committer.offsets.membership = None
+
     async def poll(self, timeout_ms: float, take: Callable[[], list[T]]) -> list[T]:
         """Calls ``take`` until it returns something, or until the timeout.
 

@@ -24,6 +24,7 @@ from functools import partial
 from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from uuid import UUID
 
 from headrace.client import background
 from headrace.client.config import ConsumerConfig
@@ -104,6 +105,10 @@ class Consumer:
     def metrics(self) -> Metrics:
         """Returns the metrics of the consumer; see :meth:`AsyncConsumer.metrics`. It does not wait."""
         return self._consumer.metrics()
+
+    def client_instance_id(self, *, timeout_ms: float | None = None) -> UUID:
+        """Returns the id under which a broker stores the metrics of this client; see docs/clients.md, telemetry."""
+        return self._run(self._consumer.client_instance_id(timeout_ms=timeout_ms))
 
     # -- running on the event loop
 

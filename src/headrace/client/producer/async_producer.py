@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import ProducerConfig
@@ -33,6 +34,8 @@ from headrace.client.producer.record_buffer import Blocked, RecordBuffer
 from headrace.client.producer.sender import Sender
 from headrace.client.producer.serialization import HeadersInput
 from headrace.client.retry import Deadline
+from headrace.client.telemetry.labels import producer_labels
+from headrace.client.telemetry.telemetry import Telemetry
 from headrace.client.transactions.coordinator_requests import Offsets
 from headrace.client.transactions.manager import GroupOrName, TransactionManager
 from headrace.client.types import PartitionInfo, RecordMetadata
@@ -58,6 +61,7 @@ class AsyncProducer:
     _delivery_class: type[AsyncDelivery] | type[Delivery] = AsyncDelivery
     _record_buffer: RecordBuffer
     _sender: Sender
+    _telemetry: Telemetry
 
     def __init__(
         self, config: Mapping[str, object] | None = None, *, clock: Clock | None = None, **options: object
@@ -98,9 +102,11 @@ class AsyncProducer:
         assert self._cluster is None, "a producer is started once"
         connections = ConnectionMetrics(self._registry)
         cluster = Cluster(self.config, clock=self._clock, metrics=connections)
+        self._telemetry = Telemetry(cluster, self._registry, lambda: producer_labels(self.config))
         try:
             await cluster.start()
         except BaseException:
+            await self._telemetry.close()
             await cluster.close()
             raise
         self._cluster = cluster
@@ -123,6 +129,11 @@ class AsyncProducer:
     def metrics(self) -> Metrics:
         """Returns the metrics of the producer, under the names of Java's producer; see docs/client-metrics.md."""
         return self._registry.metrics()
+
+    async def client_instance_id(self, *, timeout_ms: float | None = None) -> UUID:
+        """Returns the id under which a broker stores the metrics of this client; see docs/clients.md, telemetry."""
+        self._check_open()
+        return await self._telemetry.client_instance_id(timeout_ms)
 
     @property
     def record_buffer(self) -> RecordBuffer:
@@ -154,6 +165,7 @@ class AsyncProducer:
         finally:
             self._sender.drop(ClientClosed("the producer was closed before the record was delivered"))
             await self._sender.stop()
+            await self._telemetry.close()
             await self._cluster.close()
             self._sender.drop(ClientClosed("the producer was closed before the broker answered"), in_flight=True)
 

@@ -22,6 +22,7 @@ import threading
 from collections.abc import Mapping
 from time import time
 from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
 
 from headrace.client import background
 from headrace.client.config import ProducerConfig
@@ -87,6 +88,10 @@ class Producer:
     def metrics(self) -> Metrics:
         """Returns the metrics of the producer; see :meth:`AsyncProducer.metrics`. It does not wait."""
         return self._producer.metrics()
+
+    def client_instance_id(self, *, timeout_ms: float | None = None) -> UUID:
+        """Returns the id under which a broker stores the metrics of this client; see docs/clients.md, telemetry."""
+        return self._run(self._producer.client_instance_id(timeout_ms=timeout_ms))  # type: ignore[no-any-return]
 
     def __enter__(self) -> Self:
         return self

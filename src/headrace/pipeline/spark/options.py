@@ -81,12 +81,17 @@ class OptionReader:
         return int(found[1]) * unit_ms
 
     def kafka(self) -> dict[str, str]:
-        """The options of the client, without the prefix ``kafka.``."""
+        """The options of the client, without the prefix ``kafka.``.
+
+        ``enable.metrics.push`` is off by default: a client of a task lives for seconds, and each would push its metrics
+        as a client of its own.
+        """
         found = {name[len("kafka.") :]: value for name, value in self._given.items() if name.startswith("kafka.")}
         if not found.get("bootstrap.servers", "").strip():
             raise BadOption(
                 'kafka.bootstrap.servers is missing: set it to the address of a broker, such as "127.0.0.1:9092"'
             )
+        found.setdefault("enable.metrics.push", "false")
         return found
 
 

@@ -15,6 +15,10 @@ Kafka's Java clients; `throttle-time` of the admin client is our own. Averages (
 (`-rate`, per second) are about the last `metrics.num.samples` × `metrics.sample.window.ms`, a minute by default. An
 average or a maximum of nothing is NaN. Totals (`-total`) count from the start of the client. See the [client
 guide](clients.md#metrics).
+
+Brokers that ask for metrics ([telemetry](clients.md#telemetry)) get them under the names of KIP-714:
+`org.apache.kafka.`, then the group without `-metrics`, then the name, with dots instead of hyphens. So
+`request-latency-avg` of `producer-node-metrics` is `org.apache.kafka.producer.node.request.latency.avg`.
 """
 
 

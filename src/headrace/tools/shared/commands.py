@@ -236,11 +236,11 @@ def read_text(path: Path) -> str:
 
 @contextmanager
 def connect(options: Namespace) -> Iterator[Admin]:
-    """An admin client for the options of :func:`new_parser`."""
+    """An admin client for the options of :func:`new_parser`. It pushes no metrics, because commands are short."""
     from headrace import Admin
     from headrace.client.config import AdminConfig
 
-    with Admin(config=client_options(options, AdminConfig)) as admin:
+    with Admin(config={"enable.metrics.push": False, **client_options(options, AdminConfig)}) as admin:
         yield admin
 
 
