@@ -85,6 +85,7 @@ class Listener:
         if not self._protocol.has_tls:
             return
         # A broker without TLS does not load ssl, and starts faster.
+        from headrace.broker.network.kernel_tls import find_kernel_tls, log_kernel_tls
         from headrace.broker.network.listener_tls import ListenerTls
         from headrace.broker.network.network_threads import NetworkThreads
         from headrace.broker.store_reload import StoreReload
@@ -94,6 +95,7 @@ class Listener:
         self._network_threads = NetworkThreads(
             self.name, self._loop, self._queue.take_turn, config.of_listener(self.name).int("num.network.threads")
         )
+        log_kernel_tls(self.name, find_kernel_tls())
         config.on_any_change(self._settings_changed)
         config.add_check(tls.new_stores)
         StoreReload(config, self._run_blocking, f"listener {self.name}", read=tls.read_again, use=tls.use)

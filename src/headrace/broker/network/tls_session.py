@@ -5,8 +5,7 @@ socket. One ``recv`` then takes many TLS records, and one ``send`` gives many. O
 ``recv`` calls per record of 16 KiB and one ``send``: measured, 20 % more CPU per sent byte. OpenSSL releases the
 interpreter lock while it encrypts, decrypts and computes handshakes.
 
-Files of an answer are read and encrypted in large chunks. The kernel could encrypt (kTLS), and ``sendfile`` could then
-send a file without a copy in this process. Python's ``ssl`` does not offer that, so it is not used here.
+Files of an answer are read and encrypted in large chunks. The kernel does not encrypt (``kernel_tls.py`` says why).
 
 A session belongs to one thread at a time (``tls_channel.py``). The socket is non-blocking and watched for edges, so
 each method goes on until the socket has or accepts no more bytes, its work is done, or it has moved
