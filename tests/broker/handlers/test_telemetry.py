@@ -10,10 +10,13 @@ import pytest
 from broker_harness import OTHER_KAFKA, unique
 from telemetry_harness import CLIENT_METRICS, SET, TelemetryClient, counter, otlp
 
+from headrace import Broker
 from headrace.protocol.api import Api
 from headrace.protocol.compression import compress
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.records import Codec
+from headrace.testing.ports import free_port
+from headrace.testing.raw_client import RawClient
 
 #: The interval is never longer than the default.
 LONG_MS = 300_000
@@ -36,10 +39,22 @@ def subscribed(client, metrics="*", interval_ms=LONG_MS):
     return answer
 
 
-def test_the_apis_are_advertised(client):
-    answer = client.ask(Api.API_VERSIONS, 0)
-    keys = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
-    assert keys[Api.GET_TELEMETRY_SUBSCRIPTIONS] == keys[Api.PUSH_TELEMETRY] == (0, 0)
+def advertised(client):
+    keys = {key.api_key: key for key in client.ask(Api.API_VERSIONS, 0).api_keys}
+    return [keys[api] for api in (Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY) if api in keys]
+
+
+def test_the_apis_are_advertised_with_a_subscription(teller):
+    subscribed(teller)
+    assert [(key.min_version, key.max_version) for key in advertised(teller)] == [(0, 0), (0, 0)]
+
+
+def test_the_apis_are_advertised_if_somebody_can_read_the_metrics():
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        assert advertised(client) == []
+    config = {"headrace.metrics.listener": f"127.0.0.1:{free_port()}"}
+    with Broker(config=config) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert len(advertised(client)) == 2
 
 
 def test_a_client_without_a_subscription_gets_an_id_and_pushes_nothing(teller):

@@ -10,7 +10,9 @@ Also from v3 on the answer has the features of the cluster (KIP-584). Clients us
 epoch of the list is 0. Only v4 answers with supported ranges that start at 0, because older clients cannot read them
 (KAFKA-17011).
 
-The APIs that brokers send to each other (4 to 7) are in the table only if the broker is in a cluster.
+The APIs that brokers send to each other (4 to 7) are in the table only if the broker is in a cluster. Telemetry is in
+it only if somebody can read the metrics (``Telemetry.is_offered``), as in Kafka: librdkafka logs a line for each client
+that asks for a subscription.
 
 As in Apache Kafka 4, the table says that Produce begins at v0: librdkafka disables compression if the minimum is
 higher. Produce requests below v3 are refused all the same.
@@ -23,6 +25,7 @@ from functools import cache
 from typing import Any
 
 from headrace.broker.network.request import Reply, Request
+from headrace.broker.telemetry.telemetry import Telemetry
 from headrace.protocol.api import Api, versions_of
 from headrace.protocol.errors import ErrorCode
 
@@ -30,11 +33,12 @@ from headrace.protocol.errors import ErrorCode
 _FEATURES = {"group.version": 1, "transaction.version": 2}
 _FEATURES_EPOCH = 0
 _RANGES_FROM_0_SINCE = 4
+_TELEMETRY = frozenset({Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY})
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def handle(request: Request, served_apis: tuple[Api, ...]) -> Reply:
-    table = _table(served_apis)
+async def handle(request: Request, served_apis: tuple[Api, ...], telemetry: Telemetry) -> Reply:
+    table = _table(served_apis, has_telemetry=telemetry.is_offered)
     if request.codec is None:
         request.answer_in(0)
         return {"error_code": ErrorCode.unsupported_version, "api_keys": table}
@@ -64,7 +68,7 @@ def _features(version: int) -> dict[str, Any]:
 
 
 @cache
-def _table(served_apis: tuple[Api, ...]) -> list[dict[str, Any]]:
+def _table(served_apis: tuple[Api, ...], *, has_telemetry: bool) -> list[dict[str, Any]]:
     return [
         {
             "api_key": api,
@@ -72,4 +76,5 @@ def _table(served_apis: tuple[Api, ...]) -> list[dict[str, Any]]:
             "max_version": versions_of(api).stop - 1,
         }
         for api in served_apis
+        if has_telemetry or api not in _TELEMETRY
     ]

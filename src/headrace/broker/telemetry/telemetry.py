@@ -77,9 +77,18 @@ class Telemetry:
         self._clock = clock
         self._timer = timer
         self._is_sweep_scheduled = False
+        self._subscriptions = subscriptions
         self.instances = ClientInstances(subscriptions)
         self.series = SeriesStore(lambda: config.int("headrace.telemetry.max.series"))
         self.counts = TelemetryCounts()
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether the broker tells clients that it takes their metrics.
+
+        With a metrics endpoint, a subscription that is made later reaches the clients that are connected already.
+        """
+        return bool(self._config.str("headrace.metrics.listener")) or any(self._subscriptions)
 
     @property
     def max_bytes(self) -> int:
