@@ -73,6 +73,13 @@ _VALUES: dict[Api, dict[str, Any]] = {
         "value": "1000",
         "validate_only": True,
     },
+    Api.ALTER_CLIENT_QUOTAS: {
+        "entity_type": "client-id",
+        "key": "producer_byte_rate",
+        "value": 1_000.0,
+        "remove": True,
+        "validate_only": True,
+    },
     Api.CREATE_PARTITIONS: {"count": 2, "timeout": 5_000, "validate_only": True},
     Api.ELECT_LEADERS: {"timeout": 5_000},
     Api.ALTER_PARTITION_REASSIGNMENTS: {"timeout": 5_000},

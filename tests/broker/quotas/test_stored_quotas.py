@@ -44,6 +44,11 @@ class QuotasHarness:
         self.is_started = True
         return self
 
+    async def change(self, entity, changes):
+        errors = await self.stored.change({entity: changes})
+        if errors:
+            raise errors[entity]
+
     async def put(self, path, content):
         data = content if isinstance(content, bytes) else EntityConfig(content).to_json()
         try:
@@ -87,11 +92,11 @@ ENTITIES = [
 async def test_a_change_gets_to_all_brokers(brokers):
     here, there, _ = [await each.start() for each in brokers]
     for number, entity in enumerate(ENTITIES):
-        await here.stored.change(entity, {PRODUCE: 1000.0 + number})
+        await here.change(entity, {PRODUCE: 1000.0 + number})
         assert here.quotas.of(entity) == {PRODUCE: 1000.0 + number}
     await until(lambda: len(there.quotas) == len(ENTITIES))
     assert dict(there.quotas.items()) == dict(here.quotas.items())
-    await there.stored.change(ALICE, {PRODUCE: None})
+    await there.change(ALICE, {PRODUCE: None})
     await until(lambda: not here.quotas.of(ALICE))
     assert len(here.quotas) == len(ENTITIES) - 1
 
@@ -100,8 +105,8 @@ async def test_a_broker_that_starts_has_all_quotas(brokers):
     here, later, _ = brokers
     await here.start()
     for entity in ENTITIES:
-        await here.stored.change(entity, {PRODUCE: 5.0, "request_percentage": 12.5})
-    await here.stored.change(Entity(ip="known.example"), {"connection_creation_rate": 3.0})
+        await here.change(entity, {PRODUCE: 5.0, "request_percentage": 12.5})
+    await here.change(Entity(ip="known.example"), {"connection_creation_rate": 3.0})
     await later.start()
     assert dict(later.quotas.items()) == dict(here.quotas.items())
     assert later.quotas.ip_limit("10.1.1.1") == 3.0
@@ -119,7 +124,7 @@ async def test_more_entities_than_are_read_at_once(brokers):
 async def test_quotas_are_stored_and_announced_as_kafka_does(brokers):
     here, *_ = brokers
     await here.start()
-    await here.stored.change(Entity("alice", DEFAULT), {PRODUCE: 1024.0, "request_percentage": 50.0})
+    await here.change(Entity("alice", DEFAULT), {PRODUCE: 1024.0, "request_percentage": 50.0})
     config = {"producer_byte_rate": "1024", "request_percentage": "50.0"}
     assert await here.json_of("/config/users/alice/clients/<default>") == {"version": 1, "config": config}
     (name,) = await here.coordination.children("/config/changes")
@@ -133,27 +138,27 @@ async def test_credentials_in_the_same_znode_stay(brokers):
     here, *_ = brokers
     await here.start()
     await here.put("/config/users/alice", {"SCRAM-SHA-256": SCRAM})
-    await here.stored.change(ALICE, {PRODUCE: 10.0, "SCRAM-SHA-256": None})
+    await here.change(ALICE, {PRODUCE: 10.0, "SCRAM-SHA-256": None})
     assert (await here.json_of("/config/users/alice"))["config"] == {"SCRAM-SHA-256": SCRAM, PRODUCE: "10"}
     assert here.quotas.of(ALICE) == {PRODUCE: 10.0}
-    await here.stored.change(ALICE, {PRODUCE: None})
+    await here.change(ALICE, {PRODUCE: None})
     assert (await here.json_of("/config/users/alice"))["config"] == {"SCRAM-SHA-256": SCRAM}
 
 
 async def test_nothing_is_written_if_nothing_changes(brokers):
     here, *_ = brokers
     await here.start()
-    await here.stored.change(ALICE, {PRODUCE: None})
+    await here.change(ALICE, {PRODUCE: None})
     assert await here.coordination.exists("/config/users/alice") is None
-    await here.stored.change(ALICE, {PRODUCE: 1.0})
-    await here.stored.change(ALICE, {PRODUCE: 1.0})
+    await here.change(ALICE, {PRODUCE: 1.0})
+    await here.change(ALICE, {PRODUCE: 1.0})
     assert len(await here.coordination.children("/config/changes")) == 1
 
 
 async def test_concurrent_changes_of_one_entity_lose_nothing(brokers):
     started = [await each.start() for each in brokers]
     keys = [PRODUCE, "consumer_byte_rate", "request_percentage"]
-    await asyncio.gather(*(each.stored.change(ALICE, {key: 7.0}) for each, key in zip(started, keys, strict=True)))
+    await asyncio.gather(*(each.change(ALICE, {key: 7.0}) for each, key in zip(started, keys, strict=True)))
     for each in started:
         await until(lambda each=each: each.quotas.of(ALICE) == dict.fromkeys(keys, 7.0))
 
@@ -172,7 +177,7 @@ async def test_a_change_whose_answer_is_lost_is_made_again(brokers, monkeypatch,
         return result
 
     monkeypatch.setattr(here.coordination, "multi", lost_once)
-    await here.stored.change(ALICE, {PRODUCE: 3.0})
+    await here.change(ALICE, {PRODUCE: 3.0})
     assert here.quotas.of(ALICE) == {PRODUCE: 3.0}
 
 
@@ -183,14 +188,14 @@ async def test_a_change_whose_answer_is_lost_is_made_again(brokers, monkeypatch,
 async def test_quotas_that_become_unreadable_stay_in_force(brokers, caplog, content):
     here, *_ = brokers
     await here.start()
-    await here.stored.change(ALICE, {PRODUCE: 3.0})
+    await here.change(ALICE, {PRODUCE: 3.0})
     await here.put("/config/users/alice", content)
     await here.announce(b'{"version":2,"entity_path":"users/alice"}')
     with caplog.at_level(logging.ERROR):
         await until(lambda: any("stay as they are" in line for line in caplog.messages))
     assert here.quotas.of(ALICE) == {PRODUCE: 3.0}
     with pytest.raises(InvalidRequest) if content == b"{" else pytest.raises(AssertionError):
-        await here.stored.change(ALICE, {PRODUCE: 4.0})
+        await here.change(ALICE, {PRODUCE: 4.0})
         raise AssertionError("a readable znode can be changed")
 
 
@@ -213,11 +218,11 @@ async def test_a_notification_that_says_nothing_makes_a_broker_read_everything(b
 
 async def test_a_broker_reads_everything_in_a_new_session(brokers):
     here, there, _ = [await each.start() for each in brokers]
-    await here.stored.change(ALICE, {PRODUCE: 3.0})
+    await here.change(ALICE, {PRODUCE: 3.0})
     await until(lambda: len(there.quotas) == 1)
     there.coordination.lose_session()
-    await here.stored.change(ALICE, {PRODUCE: None})
-    await here.stored.change(Entity(user="bob"), {PRODUCE: 4.0})
+    await here.change(ALICE, {PRODUCE: None})
+    await here.change(Entity(user="bob"), {PRODUCE: 4.0})
     there.coordination.start_session()
     await until(lambda: dict(there.quotas.items()) == {Entity(user="bob"): {PRODUCE: 4.0}})
 
@@ -225,14 +230,14 @@ async def test_a_broker_reads_everything_in_a_new_session(brokers):
 async def test_quotas_stay_in_force_while_the_tree_does_not_answer(brokers, monkeypatch):
     here, *_ = brokers
     await here.start()
-    await here.stored.change(ALICE, {PRODUCE: 3.0})
+    await here.change(ALICE, {PRODUCE: 3.0})
 
     async def unanswered(*_, **__):
         raise ConnectionLostError
 
     monkeypatch.setattr(here.coordination, "get", unanswered)
     with pytest.raises(UnknownServerError):
-        await here.stored.change(ALICE, {PRODUCE: 4.0})
+        await here.change(ALICE, {PRODUCE: 4.0})
     assert here.quotas.limit(PRODUCE, "alice", "app").value == 3.0
 
 

@@ -46,7 +46,7 @@ from headrace.coordination.interface import (
 )
 from headrace.coordination.paths import CONFIG_CHANGE_PREFIX, CONFIG_CHANGES
 from headrace.coordination.znodes import ConfigChange, EntityConfig, MalformedZnodeError
-from headrace.protocol.errors import InvalidRequest, UnknownServerError
+from headrace.protocol.errors import InvalidRequest, KafkaError, UnknownServerError
 from headrace.security.ip_addresses import is_address
 
 if TYPE_CHECKING:
@@ -65,6 +65,10 @@ _MAX_ATTEMPTS = 100
 #: When the names of hosts that could not be resolved are tried again.
 _RESOLVE_AGAIN_AFTER_S = 60.0
 _RACES = (BadVersionError, NodeExistsError, NoNodeError, ConnectionLostError)
+
+
+#: New limits by their keys; None removes a quota.
+Changes = Mapping[str, float | None]
 
 
 async def resolve_by_dns(host: str) -> str:
@@ -195,9 +199,8 @@ class StoredQuotas:
 
     # -- changing
 
-    async def check(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
+    async def check(self, entity: Entity, changes: Changes) -> None:
         """
-        :param changes: the new limits by their keys; None removes a quota.
         :raises InvalidRequest: if the entity cannot have these quotas, or its host has no address.
         """
         if isinstance(entity.ip, str) and not is_address(entity.ip):
@@ -209,24 +212,39 @@ class StoredQuotas:
             if limit is not None:
                 check_limit(entity, key, limit)
 
-    async def change(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
+    async def change(self, wanted: Mapping[Entity, Changes]) -> dict[Entity, KafkaError]:
         """Changes quotas that were checked. They are in force on this broker when the method returns.
 
+        The follower reads the notifications of all these changes together. The caller passes a few dozen entities at
+        a time, because the event loop may serve nobody else meanwhile.
+
+        :returns: the errors of the entities whose quotas could not be stored.
+        """
+        errors: dict[Entity, KafkaError] = {}
+        async with self._follower.lock:
+            for entity, changes in wanted.items():
+                try:
+                    await self._change(entity, changes)
+                except KafkaError as error:
+                    errors[entity] = error
+        return errors
+
+    async def _change(self, entity: Entity, changes: Changes) -> None:
+        """
         :raises KafkaError: if the quotas cannot be stored.
         """
-        async with self._follower.lock:
-            for _ in range(_MAX_ATTEMPTS):
-                try:
-                    await self._try_change(entity, changes)
-                    await self._read(entity)
-                    return
-                except _RACES as error:
-                    logger.debug("the change of the quotas of %s starts again: %r", entity, error)
-                except CoordinationError as error:
-                    raise UnknownServerError(f"the quotas of {entity} cannot be stored now: {error!r}") from error
+        for _ in range(_MAX_ATTEMPTS):
+            try:
+                await self._try_change(entity, changes)
+                await self._read(entity)
+                return
+            except _RACES as error:
+                logger.debug("the change of the quotas of %s starts again: %r", entity, error)
+            except CoordinationError as error:
+                raise UnknownServerError(f"the quotas of {entity} cannot be stored now: {error!r}") from error
         raise UnknownServerError(f"the quotas of {entity} change too often; try again")
 
-    async def _try_change(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
+    async def _try_change(self, entity: Entity, changes: Changes) -> None:
         path, stat = _znode_of(entity), None
         stored: Mapping[str, str] = {}
         try:
@@ -261,7 +279,7 @@ class StoredQuotas:
         return missing
 
 
-def _changed(stored: Mapping[str, str], changes: Mapping[str, float | None], keys: Iterable[str]) -> Mapping[str, str]:
+def _changed(stored: Mapping[str, str], changes: Changes, keys: Iterable[str]) -> Mapping[str, str]:
     """Returns the settings of an entity with changed quotas. A request cannot remove other settings."""
     wanted = dict(stored)
     for key, limit in changes.items():
