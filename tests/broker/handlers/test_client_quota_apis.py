@@ -32,7 +32,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap_servers) as client:
+    with RawClient(broker.bootstrap_servers, timeout_s=100) as client:
         yield client
 
 
@@ -186,12 +186,11 @@ def test_a_request_with_too_many_entities(client: RawClient) -> None:
     assert describe(client) == {}
 
 
-def test_ten_thousand_entities_by_one_request(broker: Broker) -> None:
+def test_ten_thousand_entities_by_one_request(client: RawClient) -> None:
     entries = [entry({"user": f"u{number}"}, (PRODUCE, 1.0 + number)) for number in range(MOST_AT_ONCE)]
-    with RawClient(broker.bootstrap_servers, timeout_s=100) as client:
-        assert set(alter(client, *entries)) == {OK}
-        assert len(describe(client)) == MOST_AT_ONCE
-        assert describe(client, ("user", Match.EXACT, "u777")) == {(("user", "u777"),): {PRODUCE: 778.0}}
+    assert set(alter(client, *entries)) == {OK}
+    assert len(describe(client)) == MOST_AT_ONCE
+    assert describe(client, ("user", Match.EXACT, "u777")) == {(("user", "u777"),): {PRODUCE: 778.0}}
 
 
 # -- filters

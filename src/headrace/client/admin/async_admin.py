@@ -28,6 +28,7 @@ from headrace.client.admin.configs import ConfigsAdmin
 from headrace.client.admin.delegation_tokens import DelegationTokensAdmin
 from headrace.client.admin.group_offsets import GroupOffsetsAdmin
 from headrace.client.admin.groups import GroupsAdmin
+from headrace.client.admin.quotas import QuotasAdmin
 from headrace.client.admin.records import RecordsAdmin
 from headrace.client.admin.requests import AdminRequests
 from headrace.client.admin.scram import ScramAdmin
@@ -70,6 +71,7 @@ class AsyncAdmin:
         self._group_offsets = GroupOffsetsAdmin(requests)
         self._transactions = TransactionsAdmin(requests)
         self._scram = ScramAdmin(requests)
+        self._quotas = QuotasAdmin(requests)
         self._delegation_tokens = DelegationTokensAdmin(requests)
         self._acls = AclsAdmin(requests)
         self._cluster = ClusterAdmin(requests)
@@ -144,6 +146,9 @@ class AsyncAdmin:
 
     describe_user_scram_credentials = _method_of("_scram", ScramAdmin.describe_user_scram_credentials)
     alter_user_scram_credentials = _method_of("_scram", ScramAdmin.alter_user_scram_credentials)
+
+    describe_client_quotas = _method_of("_quotas", QuotasAdmin.describe_client_quotas)
+    alter_client_quotas = _method_of("_quotas", QuotasAdmin.alter_client_quotas)
 
     create_delegation_token = _method_of("_delegation_tokens", DelegationTokensAdmin.create_delegation_token)
     renew_delegation_token = _method_of("_delegation_tokens", DelegationTokensAdmin.renew_delegation_token)

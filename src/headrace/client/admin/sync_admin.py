@@ -102,6 +102,9 @@ class Admin:
     describe_user_scram_credentials = _blocking(AsyncAdmin.describe_user_scram_credentials)
     alter_user_scram_credentials = _blocking(AsyncAdmin.alter_user_scram_credentials)
 
+    describe_client_quotas = _blocking(AsyncAdmin.describe_client_quotas)
+    alter_client_quotas = _blocking(AsyncAdmin.alter_client_quotas)
+
     create_delegation_token = _blocking(AsyncAdmin.create_delegation_token)
     renew_delegation_token = _blocking(AsyncAdmin.renew_delegation_token)
     expire_delegation_token = _blocking(AsyncAdmin.expire_delegation_token)
