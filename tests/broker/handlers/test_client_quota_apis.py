@@ -87,9 +87,9 @@ def test_quotas_are_set_described_changed_and_removed(client: RawClient, version
 
 
 def test_quotas_of_ips(client: RawClient) -> None:
-    rate = ("connection_creation_rate", 10.0)
+    rate = ("connection_creation_rate", 1000.0)
     assert alter(client, entry({"ip": "127.0.0.1"}, rate), entry({"ip": None}, rate)) == [OK, OK]
-    assert describe(client, ("ip", Match.DEFAULT, None)) == {(("ip", None),): {rate[0]: 10.0}}
+    assert describe(client, ("ip", Match.DEFAULT, None)) == {(("ip", None),): {rate[0]: 1000.0}}
     assert len(describe(client)) == 2
 
 

@@ -1,1 +1,1 @@
-"""``headrace configs``: ``command`` has the parser, ``entities`` the changes to each kind of entity."""
+"""``headrace configs``: ``command`` has the parser, ``entities`` what has settings, ``quotas`` limits of clients."""

@@ -1,4 +1,4 @@
-"""``headrace configs``: shows and changes settings of topics, brokers, groups, users and the loggers of brokers."""
+"""``headrace configs``: shows and changes settings of topics, brokers, groups and loggers, and quotas of clients."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from headrace.client.admin.types import ConfigChange
 from headrace.client.errors import HeadraceError, UnknownGroup, UnknownTopic
 from headrace.tools.configs import entities as config_entities
-from headrace.tools.configs import users
+from headrace.tools.configs import quotas
 from headrace.tools.configs.entities import (
     DEFAULTS,
     LOGGERS,
     TYPES,
     USERS,
+    WITH_QUOTAS,
     Entity,
     changes,
-    entity_of,
+    entities_of,
     names_to_be_there,
     own_entries,
     parse_added,
@@ -49,6 +50,10 @@ headrace configs --describe --broker 0 --json
 headrace configs --alter --entity-type users --entity-name alice --add-config 'SCRAM-SHA-256=[password=secret]'
 headrace configs --describe --entity-type users
 headrace configs --alter --user alice --delete-config SCRAM-SHA-256
+headrace configs --alter --user alice --client-defaults --add-config 'producer_byte_rate=1048576,request_percentage=50'
+headrace configs --alter --entity-type clients --entity-name app --delete-config producer_byte_rate
+headrace configs --alter --ip-defaults --add-config connection_creation_rate=100
+headrace configs --describe --entity-type users --entity-type clients
 headrace configs --zookeeper 127.0.0.1:2181 --alter --user bob --add-config 'SCRAM-SHA-512=[iterations=8192,password=x]'
 """
 
@@ -58,22 +63,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    parser = new_parser("configs", "Show and change settings of topics, brokers, groups and users.", _EXAMPLES)
+    parser = new_parser("configs", "Show and change settings of topics, brokers, groups and users; quotas.", _EXAMPLES)
     parser.add_argument("--describe", action="store_true", help="show settings")
     parser.add_argument("--alter", action="store_true", help="change settings")
-    parser.add_argument("--entity-type", metavar="TYPE", help=f"whose settings: {', '.join(TYPES)}")
-    parser.add_argument(
-        "--entity-name",
-        metavar="NAME",
-        help="the topic's name, the broker's id, ... (default: all entities of the type)",
-    )
-    parser.add_argument("--entity-default", action="store_true", help="the defaults of all brokers")
-    parser.add_argument("--topic", metavar="NAME", help="a topic: short for type and name")
-    parser.add_argument("--broker", metavar="ID", help="a broker")
-    parser.add_argument("--broker-defaults", action="store_true", help="the defaults of all brokers")
-    parser.add_argument("--broker-logger", metavar="ID", help="the log levels of a broker")
-    parser.add_argument("--group", metavar="ID", help="a consumer group")
-    parser.add_argument("--user", metavar="NAME", help="a user that logs in by SCRAM")
+    _add_entities(parser)
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT,...",
@@ -86,7 +79,6 @@ def parser() -> ArgumentParser:
         help="--zookeeper: a file with the settings zookeeper.* of the brokers (TLS, login, zookeeper.set.acl)",
     )
     parser.add_argument("--login-file", metavar="FILE", help="--zookeeper: a file with USER:PASSWORD, to log in there")
-    parser.add_argument("--client-metrics", metavar="NAME", help="a subscription to metrics of clients")
     parser.add_argument("--all", action="store_true", help="--describe: show also the values of files and defaults")
     parser.add_argument(
         "--add-config",
@@ -100,23 +92,79 @@ def parser() -> ArgumentParser:
     return parser
 
 
+def _add_entities(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--entity-type",
+        dest="entity_types",
+        action="append",
+        default=[],
+        metavar="TYPE",
+        help=f"whose settings: {', '.join(TYPES)}; users and clients may be named together",
+    )
+    parser.add_argument(
+        "--entity-name",
+        dest="entity_names",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the topic's name, the broker's id, ... (default: all entities of the type)",
+    )
+    parser.add_argument(
+        "--entity-default",
+        dest="entity_names",
+        action="append_const",
+        const=None,
+        help="in place of a name: the defaults of all brokers, users, clients or ips",
+    )
+    parser.add_argument("--topic", metavar="NAME", help="a topic: short for type and name")
+    parser.add_argument("--broker", metavar="ID", help="a broker")
+    parser.add_argument("--broker-defaults", action="store_true", help="the defaults of all brokers")
+    parser.add_argument("--broker-logger", metavar="ID", help="the log levels of a broker")
+    parser.add_argument("--group", metavar="ID", help="a consumer group")
+    parser.add_argument("--user", metavar="NAME", help="a user: quotas and SCRAM credentials")
+    parser.add_argument("--user-defaults", action="store_true", help="quotas of each user that has none")
+    parser.add_argument("--client", metavar="ID", help="a client id: quotas")
+    parser.add_argument("--client-defaults", action="store_true", help="quotas of each client id that has none")
+    parser.add_argument("--ip", metavar="ADDRESS", help="an address: its quota of connections")
+    parser.add_argument("--ip-defaults", action="store_true", help="the quota of each address that has none")
+    parser.add_argument("--client-metrics", metavar="NAME", help="a subscription to metrics of clients")
+
+
 def _work(options: Namespace, out: Output) -> int:
     action = chosen_action(options, ("describe", "alter"))
-    entity = entity_of(options)
-    if options.zookeeper and entity.type.name != USERS:
+    entities = entities_of(options)
+    if options.zookeeper and [entity.type.name for entity in entities] != [USERS]:
         raise UsageError("--zookeeper goes with --entity-type users; use --bootstrap-server for all other entities")
     if (options.zk_tls_file or options.login_file) and not options.zookeeper:
         raise UsageError("--zk-tls-config-file and --login-file go with --zookeeper")
     if action == "alter":
-        return _alter(options, entity, out)
+        return _alter(options, entities, out)
     if options.add_config or options.add_config_file or options.delete_config:
         raise UsageError("--add-config, --add-config-file and --delete-config go with --alter")
-    return users.describe(options, entity.name, out) if entity.type.name == USERS else _describe(options, entity, out)
+    if entities[0].type.name in WITH_QUOTAS:
+        return quotas.describe(options, entities, out)
+    return _describe(options, entities[0], out)
 
 
-def _alter(options: Namespace, entity: Entity, out: Output) -> int:
-    if entity.name is None:
-        raise UsageError(f"An entity name must be specified with --alter of {entity.type.name}")
+def _alter(options: Namespace, entities: Sequence[Entity], out: Output) -> int:
+    for each in entities:
+        if each.name is None:
+            raise UsageError(f"An entity name must be specified with --alter of {each.type.name}")
+    wanted = _wanted(options)
+    entity = entities[0]
+    if entity.type.name in WITH_QUOTAS:
+        return quotas.alter(options, entities, wanted, out)
+    with connect(options) as admin:
+        _check_names(admin, entity, wanted, out)
+        admin.alter_configs({entity.resource: wanted}).value(entity.resource)
+    changed = {change.name: change.value for change in wanted}
+    value = {"entityType": entity.type.name, "entityName": entity.name or None, "changed": changed}
+    out.show(value, config_entities.completed(entity))
+    return DONE
+
+
+def _wanted(options: Namespace) -> list[ConfigChange]:
+    """The changes that the options ask for."""
     if options.all:
         raise UsageError("--all goes with --describe")
     if options.add_config and options.add_config_file:
@@ -129,18 +177,7 @@ def _alter(options: Namespace, entity: Entity, out: Output) -> int:
         raise UsageError(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
         )
-    if entity.type.name == USERS:
-        return users.alter(options, entity.name, wanted, out)
-    with connect(options) as admin:
-        _check_names(admin, entity, wanted, out)
-        admin.alter_configs({entity.resource: wanted}).value(entity.resource)
-    if entity.is_default:
-        line = f"Completed updating default config for {entity.type.name} in the cluster."
-    else:
-        line = f"Completed updating config for {entity.type.singular} {entity.name}."
-    changed = {change.name: change.value for change in wanted}
-    out.show({"entityType": entity.type.name, "entityName": entity.name or None, "changed": changed}, line)
-    return DONE
+    return wanted
 
 
 def _check_names(admin: Admin, entity: Entity, wanted: Sequence[ConfigChange], out: Output) -> None:

@@ -1,7 +1,8 @@
 """The entities of ``headrace configs``, changes to their settings, and the output in the words of Kafka's tool.
 
 No I/O. An entity is a topic, a broker, the loggers of a broker, a group, a user or a subscription to client metrics.
-The name None means all entities of that type. The name ``""`` means the defaults of all brokers.
+The name None means all entities of that type. The name ``""`` means the defaults of all brokers. Users, clients and ips
+have quotas (``quota_entities.py``); users and clients may be named together.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class EntityType(NamedTuple):
     """Kafka's word for the type, our clients' word, the type's own flag, and the source of its own settings."""
 
     name: str
-    #: None for users: their credentials have requests of their own.
+    #: None for entities with quotas: quotas and credentials have requests of their own.
     kind: ResourceKind | None
     flag: str
     source: str
@@ -33,20 +34,23 @@ class EntityType(NamedTuple):
         return self.name.removesuffix("s") if self.name != "client-metrics" else "client-metric"
 
 
-USERS = "users"
+USERS, CLIENTS, IPS = "users", "clients", "ips"
+WITH_QUOTAS = (USERS, CLIENTS, IPS)
 TYPES = {
     each.name: each
     for each in (
         EntityType("topics", "topic", "topic", "DYNAMIC_TOPIC_CONFIG"),
+        EntityType(CLIENTS, None, "client", ""),
+        EntityType(USERS, None, "user", ""),
         EntityType("brokers", "broker", "broker", "DYNAMIC_BROKER_CONFIG"),
         EntityType("broker-loggers", "broker_logger", "broker_logger", "DYNAMIC_BROKER_LOGGER_CONFIG"),
+        EntityType(IPS, None, "ip", ""),
         EntityType("client-metrics", "client_metrics", "client_metrics", "DYNAMIC_CLIENT_METRICS_CONFIG"),
         EntityType("groups", "group", "group", "DYNAMIC_GROUP_CONFIG"),
-        EntityType(USERS, None, "user", ""),
     )
 }
-#: Entities with quotas, which our brokers do not have yet.
-_WITHOUT_SETTINGS = ("clients", "ips")
+#: Entities that have defaults for all entities of the type, with a flag of their own.
+_WITH_DEFAULTS = (CLIENTS, USERS, "brokers", IPS)
 LOGGERS = "broker-loggers"
 _OF_BROKERS = ("brokers", LOGGERS)
 DEFAULTS = ""
@@ -67,39 +71,58 @@ class Entity(NamedTuple):
         return ConfigResource(self.type.kind, self.name)
 
 
-def entity_of(options: Namespace) -> Entity:
-    """The one entity that the options name: by its own flag, or by type and name."""
-    by_flag = [Entity(each, getattr(options, each.flag)) for each in TYPES.values() if getattr(options, each.flag)]
-    if options.broker_defaults:
-        by_flag.append(Entity(TYPES["brokers"], DEFAULTS))
-    if by_flag and (options.entity_type or options.entity_name is not None or options.entity_default):
+def entities_of(options: Namespace) -> list[Entity]:
+    """The entity that the options name, by its own flag or by type and name; or a user and a client."""
+    by_flag = _by_flags(options)
+    if by_flag and (options.entity_types or options.entity_names):
         raise UsageError("--entity-{type,name,default} should not be used in conjunction with specific entity flags")
-    if len(by_flag) > 1:
-        raise UsageError("name exactly one entity")
-    entity = by_flag[0] if by_flag else _by_type(options)
+    entities = by_flag or _by_types(options.entity_types, options.entity_names)
+    names = [entity.type.name for entity in entities]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise UsageError(f"Duplicate entity type(s) specified: {','.join(sorted(twice))}")
+    if len(names) > 1 and set(names) != {USERS, CLIENTS}:
+        raise UsageError(f"Only '{USERS}' and '{CLIENTS}' entity types may be specified together")
+    for entity in entities:
+        _check(entity)
+    return entities
+
+
+def _by_flags(options: Namespace) -> list[Entity]:
+    """The order is that of Kafka's tool: it decides what the tool says about a user and a client."""
+    named = [Entity(each, getattr(options, each.flag)) for each in TYPES.values()]
+    for entity in named:
+        if entity.name == "":
+            raise UsageError(f"--{entity.type.flag.replace('_', '-')} is empty")
+    defaults = [TYPES[name] for name in _WITH_DEFAULTS if getattr(options, f"{TYPES[name].flag}_defaults")]
+    return [*(entity for entity in named if entity.name), *(Entity(each, DEFAULTS) for each in defaults)]
+
+
+def _by_types(types: list[str], names: list[str | None]) -> list[Entity]:
+    """Pairs types with names in the order in which the command line has them.
+
+    :param names: None is the default entity.
+    """
+    if not types:
+        raise UsageError("At least one entity type must be specified")
+    unknown = [each for each in types if each not in TYPES]
+    if unknown:
+        raise UsageError(f"Invalid entity type {unknown[0]}, the entity type must be one of {', '.join(TYPES)}")
+    if len(names) > len(types):
+        raise UsageError("More entity names specified than entity types")
+    if "" in names:
+        raise UsageError("--entity-name is empty")
+    named = [Entity(TYPES[each], name or DEFAULTS) for each, name in zip(types, names, strict=False)]
+    return named + [Entity(TYPES[each], None) for each in types[len(names) :]]
+
+
+def _check(entity: Entity) -> None:
+    if entity.is_default and entity.type.name not in _WITH_DEFAULTS:
+        raise UsageError(f"--entity-default must not be specified with {entity.type.name}")
     if entity.type.name in _OF_BROKERS and entity.name and not entity.name.isdecimal():
         raise UsageError(
             f"The entity name for {entity.type.name} must be a valid integer broker id, but it is: {entity.name}"
         )
-    return entity
-
-
-def _by_type(options: Namespace) -> Entity:
-    if options.entity_type is None:
-        raise UsageError("At least one entity type must be specified")
-    if options.entity_type in _WITHOUT_SETTINGS:
-        raise UsageError(f"{options.entity_type} have quotas, which Headrace lacks; name another entity type")
-    if options.entity_type not in TYPES:
-        raise UsageError(
-            f"Invalid entity type {options.entity_type}, the entity type must be one of {', '.join(TYPES)}"
-        )
-    if options.entity_default:
-        if options.entity_type != "brokers" or options.entity_name is not None:
-            raise UsageError("--entity-default goes with --entity-type brokers and without --entity-name")
-        return Entity(TYPES["brokers"], DEFAULTS)
-    if options.entity_name == "":
-        raise UsageError("--entity-name is empty")
-    return Entity(TYPES[options.entity_type], options.entity_name)
 
 
 # ------------------------------------------------------------------------------------------------------------ changes
@@ -157,6 +180,13 @@ def lines(entity: Entity, entries: Iterable[ConfigEntry], *, with_all: bool) -> 
         synonyms = ", ".join(f"{each.source}:{each.name}={_text(each.value)}" for each in entry.synonyms)
         sensitive = str(entry.is_sensitive).lower()
         yield f"  {entry.name}={_text(entry.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
+
+
+def completed(entity: Entity) -> str:
+    """The line that says whose settings were changed."""
+    if entity.is_default:
+        return f"Completed updating default config for {entity.type.name} in the cluster."
+    return f"Completed updating config for {entity.type.singular} {entity.name}."
 
 
 def value(entity: Entity, entries: Iterable[ConfigEntry]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""``headrace configs --entity-type users``: SCRAM credentials of users, by a broker or directly in ZooKeeper.
+"""The SCRAM credentials of users for ``headrace configs``, by a broker or directly in ZooKeeper.
 
 With ``--zookeeper`` the command writes to the tree itself, so that a cluster whose brokers log in by SCRAM can be
 started for the first time. Brokers that run already learn of the change within a second.
@@ -18,25 +18,19 @@ from headrace.client.admin.scram import (
     UserScramCredentialUpsertion,
 )
 from headrace.client.admin.types import ConfigChange
-from headrace.client.errors import HeadraceError
-from headrace.security.sasl.scram import HASHES, ScramCredential, new_credential
-from headrace.tools.shared.commands import DONE, FAILED, CommandError, Output, Table, UsageError, connect
+from headrace.security.sasl.scram import ScramCredential, new_credential
+from headrace.tools.shared.commands import DONE, CommandError, Output, connect
 from headrace.tools.shared.scram_options import parse_password
 
 if TYPE_CHECKING:
     from headrace.coordination.interface import Coordination
 
 T = TypeVar("T")
+Credentials = Sequence[ScramCredentialInfo]
 
 
 def alter(options: Namespace, user: str, wanted: Sequence[ConfigChange], out: Output) -> int:
     """Sets and deletes credentials of a user."""
-    unknown = [change.name for change in wanted if change.name not in HASHES]
-    if unknown:
-        raise UsageError(
-            f"Invalid config(s) for users: {','.join(unknown)}. Users have credentials ({', '.join(HASHES)}); "
-            f"Headrace has no quotas"
-        )
     upsertions = [
         UserScramCredentialUpsertion(user, change.name, *parse_password(change.name, change.value))
         for change in wanted
@@ -57,38 +51,34 @@ def alter(options: Namespace, user: str, wanted: Sequence[ConfigChange], out: Ou
     return DONE
 
 
-def describe(options: Namespace, user: str | None, out: Output) -> int:
-    """Shows the mechanisms and iterations of one user, or of all users."""
-    if options.zookeeper:
-        found: Mapping[str, list[ScramCredentialInfo] | HeadraceError] = _run_in_tree(
-            options, lambda tree: _describe_tree(tree, user)
-        )
-    else:
-        with connect(options) as admin:
-            found = admin.describe_user_scram_credentials(None if user is None else [user])
-    code, users = DONE, dict[str, list[ScramCredentialInfo]]()
-    for name, infos in found.items():
-        if isinstance(infos, HeadraceError):
-            out.complain(f"Error retrieving SCRAM credential configs for user-principal '{name}': {infos}")
-            code = FAILED
-        else:
-            users[name] = infos
-    out.show(
-        [
-            {
-                "entityType": "users",
-                "entityName": name,
-                "credentials": [{"mechanism": info.mechanism, "iterations": info.iterations} for info in infos],
-            }
-            for name, infos in users.items()
-        ],
-        (f"SCRAM credential configs for user-principal '{name}' are {_text(infos)}" for name, infos in users.items()),
-        Table(
-            ("USER", "MECHANISM", "ITERATIONS"),
-            [(name, info.mechanism, str(info.iterations)) for name, infos in users.items() for info in infos],
-        ),
-    )
-    return code
+def credentials_in_tree(options: Namespace, user: str | None) -> Mapping[str, Credentials]:
+    """Reads the credentials of one user, or of all users, from ZooKeeper."""
+    return _run_in_tree(options, lambda tree: _describe_tree(tree, user))
+
+
+def json_values(found: Mapping[str, Credentials]) -> list[dict[str, object]]:
+    """The values for ``--json``."""
+    return [
+        {
+            "entityType": "users",
+            "entityName": name,
+            "credentials": [{"mechanism": info.mechanism, "iterations": info.iterations} for info in infos],
+        }
+        for name, infos in found.items()
+    ]
+
+
+def lines(found: Mapping[str, Credentials]) -> list[str]:
+    return [f"SCRAM credential configs for user-principal '{name}' are {_text(infos)}" for name, infos in found.items()]
+
+
+def rows(found: Mapping[str, Credentials]) -> list[tuple[str, str, str]]:
+    """The rows of a table: entity, setting, value."""
+    return [
+        (f"user {name}", info.mechanism, f"iterations={info.iterations}")
+        for name, infos in found.items()
+        for info in infos
+    ]
 
 
 def _text(infos: Sequence[ScramCredentialInfo]) -> str:
@@ -138,7 +128,7 @@ async def _make_path(tree: Coordination, path: str) -> None:
         return
 
 
-async def _describe_tree(tree: Coordination, user: str | None) -> dict[str, list[ScramCredentialInfo] | HeadraceError]:
+async def _describe_tree(tree: Coordination, user: str | None) -> dict[str, Credentials]:
     from headrace.broker.authentication.scram_users import ScramUsers
     from headrace.coordination.interface import NoNodeError
 
