@@ -127,9 +127,9 @@ def test_an_object_shows_no_secret(tmp_path):
     settings = {name: str(value) for name, value in secret_settings(tmp_path).items()}
     config = BrokerConfig.load(settings)
     with Broker(config=settings) as broker:
-        shown = (config, config._layers, broker, broker.core, broker.core._listeners, config.of_listener("SSL"))
+        shown = (config, config._layers, broker, broker.core, broker.core.listeners, config.of_listener("SSL"))
         assert CANARY not in "".join(map(repr, shown))
-        tls = next(listener._tls for listener in broker.core._listeners if listener._tls is not None)
+        tls = next(listener._tls for listener in broker.core.listeners if listener._tls is not None)
         assert CANARY not in repr(tls)
         assert "PRIVATE KEY" not in repr(tls)
 

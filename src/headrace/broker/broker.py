@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.broker.authentication.choice import make_authentication
+from headrace.broker.authentication.choice import Logins
 from headrace.broker.authentication.scram_users import ScramUsers
 from headrace.broker.authentication.token_service import TokenService, start_tokens
 from headrace.broker.authorization.choice import RunningAuthorizer, start_authorizer
@@ -42,6 +42,7 @@ from headrace.broker.network.connections import Connections
 from headrace.broker.network.dispatch import Dispatcher
 from headrace.broker.network.handler_binding import served_apis
 from headrace.broker.network.listener import Listener, ListenerContext
+from headrace.broker.network.open_listeners import OpenListeners
 from headrace.broker.network.request_queue import RequestQueue
 from headrace.broker.network.slices import Slices
 from headrace.broker.purgatories import Purgatories
@@ -57,7 +58,6 @@ from headrace.coordination.interface import Coordination
 from headrace.coordination.znodes import encode_uuid, random_uuid
 from headrace.log.disk import Disk
 from headrace.log.log_manager import LogDirError, LogManager
-from headrace.properties import ConfigError
 from headrace.replication.partitions import Partitions
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -131,19 +131,20 @@ class Broker:
         undo.callback(self.runtime.stop)
         undo.push_async_callback(self.role.close)
         try:
-            self._bind()
+            self.listeners.bind()
+            self._bind_metrics()
             await self.role.identify()
             self._open_logs(undo)
             await self.role.load(self.logs)
-            self._load_tls()  # the stored settings of this broker may name other key stores
+            if self.listeners.use_stored_settings():
+                await self.role.addresses_changed()
             self.stored_quotas = await start_quotas(self.role.coordination, self.clock, self.client_quotas)
             undo.push_async_callback(self.stored_quotas.stop)
             self.authorizer = await start_authorizer(self.config, self.role.coordination, self.clock)
             undo.push_async_callback(self.authorizer.stop)
             self.delegation_tokens = await start_tokens(self.config, self.role.coordination, self.runtime)
             undo.push_async_callback(self.delegation_tokens.stop)
-            if self.authentication is not None:
-                await self.authentication.load(self.role.coordination, self.delegation_tokens.account_of)
+            await self._load_logins()
             self.config.on_any_change(self._defaults_changed)
             self._make_services()
             self._start_services(undo)
@@ -194,9 +195,9 @@ class Broker:
             lambda: self.config.int("queued.max.requests"), self._dispatcher.handle, runtime.loop.call_soon
         )
         self.queue.hold()
-        self.authentication = make_authentication(self.config, runtime, self.scram_users, self.metrics.logins)
         self.enforcement = make_enforcement(self.client_quotas, self.config, runtime)
         self.connections = Connections(self.config, runtime.timer, self.clock, self.enforcement.connections)
+        self.logins = Logins(self.config, runtime, self.scram_users, self.metrics.logins)
         context = ListenerContext(
             loop=runtime.loop,
             config=self.config,
@@ -206,24 +207,19 @@ class Broker:
             throttling=self.enforcement.throttling,
             timer=runtime.timer,
             run_blocking=runtime.run_blocking,
-            new_login=None if self.authentication is None else self.authentication.login_on,
+            new_login=self.logins.login_on,
         )
-        self._listeners = [self.listener_class(address, context) for address in self.config.listeners.bound]
+        self.listeners = OpenListeners(
+            context,
+            self.listener_class,
+            self.endpoints,
+            load_logins=self._load_logins,
+            on_addresses_changed=lambda: self.role.addresses_changed(),
+            run_soon=lambda job: self.maintenance.run_soon(job),
+        )
 
-    def _bind(self) -> None:
-        for listener, wanted in zip(self._listeners, self.config.listeners.bound, strict=True):
-            try:
-                self.endpoints[listener.name] = listener.bind()
-            except OSError as error:
-                raise StartError(f"cannot listen on {wanted.host}:{wanted.port}: {error.strerror}") from None
-        self._bind_metrics()
-
-    def _load_tls(self) -> None:
-        for listener in self._listeners:
-            try:
-                listener.load_tls()
-            except ConfigError as error:
-                raise StartError(f"cannot use TLS on listener {listener.name}: {error}") from None
+    async def _load_logins(self) -> None:
+        await self.logins.load(self.role.coordination, self.delegation_tokens.account_of)
 
     def _bind_metrics(self) -> None:
         if self.config.str("headrace.metrics.listener"):
@@ -362,8 +358,7 @@ class Broker:
         undo.push_async_callback(self.coordinators.stop)
         self.coordinators.start()
         self._dispatcher.start(self.services)
-        for listener in self._listeners:
-            listener.accept_connections()
+        self.listeners.accept_connections()
         if self.metrics_exporter is not None:
             self.metrics_exporter.start(self._metric_sources())
 
@@ -389,10 +384,8 @@ class Broker:
     def _stop_serving(self) -> None:
         if self.metrics_exporter is not None:
             self.metrics_exporter.stop()
-        for listener in self._listeners:
-            listener.close()
+        self.listeners.close()
         self._dispatcher.stop()
         for connection in self.connections:
             connection.close()
-        for listener in self._listeners:
-            listener.stop_threads()
+        self.listeners.stop_threads()

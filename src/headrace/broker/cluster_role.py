@@ -183,6 +183,10 @@ class ClusterRole(ABC):
         """Applies changed broker settings that are defaults of topic settings."""
 
     @abstractmethod
+    async def addresses_changed(self) -> None:
+        """Registers the present addresses of this broker, if it is registered."""
+
+    @abstractmethod
     async def log_dir_failed(self) -> None:
         """Stops serving the partitions of log dirs that went offline."""
 

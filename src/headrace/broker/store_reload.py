@@ -51,6 +51,10 @@ class StoreReload(Generic[T]):
         config.on_any_change(self._settings_changed)
         config.on_sent_again(self.reload)
 
+    def stop(self) -> None:
+        """Does not follow the settings any more."""
+        self._config.remove_callbacks(self._settings_changed, self.reload)
+
     async def reload(self) -> None:
         async with self._lock:
             try:

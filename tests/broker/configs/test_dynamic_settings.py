@@ -26,7 +26,6 @@ _NO_JAVA = "nothing of Java is loaded by its name"
 
 #: Settings that are dynamic in Kafka and read-only here, with the reason.
 READ_ONLY_HERE = {
-    "advertised.listeners": "a running broker does not change its registration",
     "config.providers": "there are no config providers",
     "cordoned.log.dirs": "data folders cannot be cordoned",
     "follower.fetch.last.tiered.offset.enable": _NO_TIERED_STORAGE,
@@ -70,6 +69,7 @@ READ_ONLY_HERE = {
 DYNAMIC_ONLY_HERE = {
     "headrace.login.timeout.ms": "a setting of our own",
     "headrace.max.unauthenticated.connections": "a setting of our own",
+    "headrace.telemetry.max.series": "a setting of our own",
     "headrace.walk.records": "a setting of our own",
 }
 

@@ -384,7 +384,7 @@ def test_a_broker_that_stops_closes_its_connections_and_ends_its_threads():
 
 
 def own_threads(broker):
-    (listener,) = broker.core._listeners
+    (listener,) = broker.core.listeners
     return [processor._thread for processor in listener._network_threads._processors]
 
 
@@ -465,7 +465,7 @@ def test_the_number_of_threads_changes_under_load():
         create(clients[0], "load")
         done = [pool.submit(keep_busy, half, stopped) for half in (clients[::2], clients[1::2])]
         admin = stack.enter_context(TlsClient(broker.bootstrap_servers))
-        (listener,) = broker.core._listeners
+        (listener,) = broker.core.listeners
         for count in (4, 8, 4, 2, 1, 2):
             assert admin.alter(BROKER, "", ("num.network.threads", SET, str(count))).error_code == 0
             clients.append(stack.enter_context(TlsRawClient(broker.bootstrap_servers)))

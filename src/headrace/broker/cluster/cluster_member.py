@@ -253,6 +253,10 @@ class ClusterMember(ClusterRole):
     async def refresh_topics(self) -> None:
         self.replicas.defaults_changed()
 
+    async def addresses_changed(self) -> None:
+        if self.is_open:
+            await self.registration.update()
+
     async def log_dir_failed(self) -> None:
         self.replicas.log_dirs_failed()
 

@@ -95,9 +95,12 @@ class _LinkCredentials:
     def __init__(self, config: BrokerConfig, listener: str) -> None:
         self._config = config
         self._listener = listener
-        self.mechanism = link_mechanism(config.of_listener(listener))
         self._token_options: SecurityOptions | None = None
         self._credentials: Credentials
+
+    @property
+    def mechanism(self) -> str:
+        return link_mechanism(self._config.of_listener(self._listener))
 
     def check(self) -> None:
         """
@@ -111,7 +114,7 @@ class _LinkCredentials:
         if self.mechanism == OAUTHBEARER:
             self._use_tokens(settings)
         else:
-            self._credentials = jaas_credentials(line, self.mechanism, name)
+            self._credentials, self._token_options = jaas_credentials(line, self.mechanism, name), None
 
     def _use_tokens(self, settings: ListenerConfig) -> None:
         """Keeps the present credentials, and with them their token, unless a setting has changed."""

@@ -128,6 +128,15 @@ class ClusterRegistration:
         self.broker_epoch = stat.czxid
         logger.info("registered as broker %d with epoch %d", self._broker_id, stat.czxid)
 
+    async def update(self) -> None:
+        """Writes the present addresses to ``/brokers/ids/N``, if this session has registered the broker. Otherwise the
+        next registration has them."""
+        path = broker_path(self._broker_id)
+        stat = await self._coordination.exists(path)
+        if stat is not None and stat.ephemeral_owner == self._coordination.session_id:
+            await retried_changes.set_data(self._coordination, path, self._registration().to_json())
+            logger.info("registered the addresses of the present listeners")
+
     def _registration(self) -> BrokerRegistration:
         endpoints = []
         for advertised in self._config.listeners.advertised:

@@ -156,6 +156,12 @@ class BrokerConfig:
         """
         self._checks.append(check)
 
+    def remove_callbacks(self, *callbacks: Callable[..., object]) -> None:
+        """Does not call these callbacks and checks any more."""
+        self._any_watchers = [each for each in self._any_watchers if each not in callbacks]
+        self._checks = [each for each in self._checks if each not in callbacks]
+        self._sent_again_watchers = [each for each in self._sent_again_watchers if each not in callbacks]
+
     @property
     def has_checks(self) -> builtins.bool:
         """Whether :meth:`candidate` calls checks. They read files, so it is called on a thread then."""
@@ -166,7 +172,7 @@ class BrokerConfig:
         self._sent_again_watchers.append(callback)
 
     async def sent_again(self) -> None:
-        for callback in self._sent_again_watchers:
+        for callback in tuple(self._sent_again_watchers):
             await callback()
 
     def snapshot(self) -> BrokerConfig:
@@ -230,7 +236,7 @@ class BrokerConfig:
             for callback in self._watchers.get(name, ()):
                 callback(self._layers.values[name])
         if changed:
-            for watcher in self._any_watchers:
+            for watcher in tuple(self._any_watchers):
                 watcher(frozenset(changed))
 
     # -- values by Kafka's name. These methods come last, because their names hide the builtin types.

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.broker.configs.keys import Update
 from headrace.broker.configs.registry import broker_key, without_meaning
+from headrace.broker.configs.table_security import OF_NEW_LISTENERS
 from headrace.properties import ConfigError
 from headrace.protocol.errors import InvalidRequest
 
@@ -53,7 +54,8 @@ def update_mode(name: str) -> Update | None:
     """Returns how a setting may change, also if the name has a listener's prefix; None for a name that nobody knows."""
     key = broker_key(name)
     if key is not None:
-        return key.update
+        is_of_new_listener = name != key.name and key.name in OF_NEW_LISTENERS
+        return Update.PER_BROKER if is_of_new_listener else key.update
     return None if without_meaning(name) is None else Update.READ_ONLY
 
 

@@ -1,9 +1,12 @@
 """Decides which settings of listeners may change while the broker runs (KIP-226).
 
 Key and trust stores may change, for one listener at a time: only with the listener's prefix, and only on one broker.
-So may the limits and threads of a listener. Everything else of an existing listener is fixed until the broker starts
-again. Kafka stores some changes of the other settings, and uses them for listeners that are added later, or after the
-next start. Headrace refuses such a change: a client would believe that it is in force.
+So may the limits and threads of a listener. Everything else of a listener that stays is fixed until the broker starts
+again. A listener that is added at run time may have all settings with its prefix.
+
+A setting of TLS without a prefix may change if no open listener uses it. It then counts for listeners that are added
+later. Kafka also stores a change that an open listener would have to follow and does not. Headrace refuses such a
+change: a client would believe that it is in force. Connections to other brokers read their settings each time.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from headrace.broker.configs.keys import Value
 
 _MAY_CHANGE = STORE_SETTINGS | {"max.connections", "max.connection.creation.rate", "num.network.threads"}
+#: Settings of TLS that only connections to other brokers use.
+_OF_LINKS = frozenset({"ssl.endpoint.identification.algorithm", "ssl.protocol"})
 
 
 def refuse_without_prefix(names: Iterable[str]) -> None:
@@ -39,7 +44,9 @@ def refuse_fixed_on_listeners(names: Iterable[str], present: BrokerConfig, futur
     """
     :raises InvalidRequest: if a setting of an existing listener would change that cannot change.
     """
-    fixed = sorted(name for name in names if _is_fixed(name, present) and _value(present, name) != _value(future, name))
+    fixed = sorted(
+        name for name in names if _value(present, name) != _value(future, name) and _is_fixed(name, present, future)
+    )
     if fixed:
         raise InvalidRequest(
             f"Configs cannot be updated dynamically for existing listeners, restart the broker: {', '.join(fixed)}"
@@ -51,11 +58,16 @@ def _value(config: BrokerConfig, name: str) -> Value:
     return config[name] if name in config else None  # noqa: SIM401  a config has no get
 
 
-def _is_fixed(name: str, config: BrokerConfig) -> bool:
+def _is_fixed(name: str, present: BrokerConfig, future: BrokerConfig) -> bool:
     key = broker_key(name)
     if key is None or key.name in _MAY_CHANGE:
         return False
-    if not name.startswith(LISTENER_PREFIX):
-        return name.startswith("ssl.")
-    prefixes = tuple(f"{LISTENER_PREFIX}{listener.name.lower()}." for listener in config.listeners.bound)
-    return name.startswith(prefixes)
+    remaining = {listener.name for listener in future.listeners.bound}
+    staying = [listener for listener in present.listeners.bound if listener.name in remaining]
+    if name.startswith(LISTENER_PREFIX):
+        return name.startswith(tuple(f"{LISTENER_PREFIX}{listener.name.lower()}." for listener in staying))
+    if not name.startswith("ssl.") or name in _OF_LINKS:
+        return False
+    return any(
+        listener.protocol.has_tls and present.of_listener(listener.name).name_of(name) == name for listener in staying
+    )

@@ -1,9 +1,6 @@
 """Decides which settings a broker refuses because Headrace does not implement them (``table_refused.py``).
 
 The decision uses the texts of the settings, before anything is parsed: a refused setting need not be well formed.
-
-A running broker opens and closes no listeners. So it refuses to change them if a listener is or becomes secured:
-the settings would promise a protection that the open sockets do not have.
 """
 
 from __future__ import annotations
@@ -13,9 +10,6 @@ from collections.abc import Iterator, Mapping
 from headrace.broker.configs.listener_config import LISTENER_PREFIX
 from headrace.broker.configs.table_refused import ROWS, Refused
 from headrace.broker.configs.table_security import KEYS, STORE_SETTINGS
-
-_SECURED = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
-_LISTENER_SETTINGS = ("listeners", "listener.security.protocol.map")
 
 _ROWS = {row.name: row for row in ROWS}
 _KNOWN = frozenset(key.name for key in KEYS)
@@ -35,20 +29,8 @@ def refused_changes(static: Mapping[str, str], dynamic: Mapping[str, str]) -> di
     """Returns the settings that a running broker refuses, in their order, each with the feature that is missing."""
     given = {**static, **dynamic}
     refused = refused_settings(given)
-    changed = [name for name in _LISTENER_SETTINGS if name in dynamic and dynamic[name] != static.get(name)]
-    if changed and any(protocol in _SECURED for protocol in _protocols(given)):
-        refused |= dict.fromkeys(changed, "changes of secured listeners at run time")
     refused |= dict.fromkeys(STORE_SETTINGS.intersection(dynamic), "changes of stores without a listener's prefix")
     return {name: refused[name] for name in given if name in refused}
-
-
-def _protocols(settings: Mapping[str, str]) -> Iterator[str]:
-    """Yields the protocol of each listener, in upper case."""
-    pairs = (pair.partition(":") for pair in settings.get("listener.security.protocol.map", "").split(","))
-    mapped = {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
-    for item in settings.get("listeners", "").split(","):
-        name = item.partition("://")[0].strip().upper()
-        yield mapped.get(name, name)  # without an entry in the map, a listener's name is its protocol
 
 
 def refusal_line(refused: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("listeners", LIST, ("PLAINTEXT://:9092",), items(may_be_empty=False), HIGH, PER_BROKER,
         "Where the broker listens: a list of NAME://HOST:PORT. An empty host means every interface, port 0 any "
         "free port."),
-    ConfigKey("advertised.listeners", LIST, None, items(may_be_empty=False), HIGH, READ_ONLY,
+    ConfigKey("advertised.listeners", LIST, None, items(may_be_empty=False), HIGH, PER_BROKER,
         "The addresses that clients use, if they differ from listeners (containers, NAT). Unset: the same as "
         "listeners."),
     ConfigKey("listener.security.protocol.map", STRING,

@@ -177,6 +177,24 @@ KEYS: tuple[ConfigKey, ...] = (
 )
 # fmt: on
 
+#: The settings that a listener may have with its prefix, if it is added at run time. They are fixed afterwards,
+#: except key and trust stores.
+OF_NEW_LISTENERS = frozenset(
+    key.name
+    for key in KEYS
+    if key.name.startswith(("ssl.", "sasl.", "connections."))
+    and key.name
+    not in {
+        "ssl.allow.dn.changes",
+        "ssl.allow.san.changes",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    }
+) | {"connection.failed.authentication.delay.ms"}
+
 #: The settings of key and trust stores. A listener may change them while the broker runs.
 STORE_SETTINGS = frozenset(
     {

@@ -112,7 +112,8 @@ class LoneBroker(ClusterRole):
     def nodes_seen_by(self, connection: Connection) -> list[Node]:
         config = self._context.config
         advertised = {each.name: each for each in config.listeners.advertised}.get(connection.listener_name)
-        host, port = self._context.endpoints[connection.listener_name]
+        # A listener that was closed is missing. Its connections may still ask.
+        host, port = self._context.endpoints.get(connection.listener_name) or connection.local_address
         if advertised is not None:
             host, port = advertised.host or host, advertised.port or port
         if host in ("0.0.0.0", "::"):
@@ -151,6 +152,9 @@ class LoneBroker(ClusterRole):
         assert self._topics is not None
         for topic in list(self._context.metadata):
             await self._host.topic_changed(self._topics.named(topic.name))
+
+    async def addresses_changed(self) -> None:
+        await self._registration.update(now_ms=self._context.runtime.clock.wall_ms())
 
     async def log_dir_failed(self) -> None:
         await self.refresh_topics()

@@ -47,18 +47,34 @@ class LoneRegistration:
         for path in PERSISTENT_PATHS:
             if await coordination.exists(path) is None:
                 await coordination.create(path)
-        protocols = {listener.name: listener.protocol for listener in self._config.listeners.bound}
-        endpoints = tuple(Endpoint(name, protocols[name], host, port) for name, (host, port) in self._endpoints.items())
-        rack = self._config.optional_str("broker.rack")
-        registration = BrokerRegistration(endpoints, now_ms, rack)
-        await coordination.create(broker_path(broker_id), registration.to_json(), ephemeral=True)
+        await coordination.create(broker_path(broker_id), self._registration(now_ms).to_json(), ephemeral=True)
         controller = ControllerRegistration(broker_id, now_ms)
         await coordination.create(CONTROLLER, controller.to_json(), ephemeral=True)
         if await coordination.exists(CONTROLLER_EPOCH) is None:
             await coordination.create(CONTROLLER_EPOCH, encode_controller_epoch(FIRST_CONTROLLER_EPOCH))
-        host, port = next(iter(self._endpoints.values()))
-        self._metadata.nodes[broker_id] = Node(broker_id, host, port, rack)
+        self._update_metadata()
         self._metadata.controller_id = broker_id
+
+    async def update(self, *, now_ms: int) -> None:
+        """Writes the present addresses."""
+        await self._coordination.set(broker_path(self._config.int("broker.id")), self._registration(now_ms).to_json())
+        self._update_metadata()
+
+    def _registration(self, now_ms: int) -> BrokerRegistration:
+        protocols = {listener.name: listener.protocol for listener in self._config.listeners.bound}
+        advertised = {listener.name: listener for listener in self._config.listeners.advertised}
+        endpoints = []
+        for name, (host, port) in self._endpoints.items():
+            if name in protocols:
+                known = advertised.get(name)
+                address = (host, port) if known is None else (known.host or host, known.port or port)
+                endpoints.append(Endpoint(name, protocols[name], *address))
+        return BrokerRegistration(tuple(endpoints), now_ms, self._config.optional_str("broker.rack"))
+
+    def _update_metadata(self) -> None:
+        broker_id = self._config.int("broker.id")
+        host, port = next(iter(self._endpoints.values()))
+        self._metadata.nodes[broker_id] = Node(broker_id, host, port, self._config.optional_str("broker.rack"))
 
     async def _write_cluster_id(self) -> None:
         """Writes the id that the data folders have. They are locked, and their ids were compared with each other."""

@@ -251,7 +251,7 @@ def logins(attribute: str) -> Callable[[View], Iterator[Value]]:
 def connections_by_listener(view: View) -> Iterator[Value]:
     connections = steady(lambda: list(view.sources.connections))
     found = Counter(each.listener_name for each in in_turns(connections))
-    for listener in view.sources.endpoints:
+    for listener in steady(lambda: list(view.sources.endpoints)):
         yield (listener,), found[listener]
 
 

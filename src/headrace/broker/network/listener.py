@@ -21,10 +21,11 @@ from headrace.runtime.timer import Timer, TimerTask
 
 if TYPE_CHECKING:
     from headrace.broker.authentication.login import Login
-    from headrace.broker.network.listener_tls import ListenerTls
+    from headrace.broker.network.listener_tls import ListenerTls, NewStores
     from headrace.broker.network.network_threads import NetworkThreads
     from headrace.broker.quotas.throttling import Throttling
     from headrace.broker.services import RunBlocking
+    from headrace.broker.store_reload import StoreReload
 
 logger = getLogger(__name__)
 
@@ -46,8 +47,8 @@ class ListenerContext:
     throttling: Throttling
     timer: Timer
     run_blocking: RunBlocking
-    #: Makes the login of a new connection of a listener with SASL. None if no listener has SASL.
-    new_login: Callable[[str], Login] | None = None
+    #: Makes the login of a new connection of a listener with SASL.
+    new_login: Callable[[str], Login]
 
 
 class Listener:
@@ -58,8 +59,8 @@ class Listener:
 
     def __init__(self, address: ListenerAddress, context: ListenerContext) -> None:
         self.name = address.name
-        self._host = address.host
-        self._port = address.port
+        #: The address of the settings. Its port may be 0.
+        self.address = address
         self._loop = context.loop
         self._config = context.config
         self._connections = context.connections
@@ -69,12 +70,12 @@ class Listener:
         self._timer = context.timer
         self._run_blocking = context.run_blocking
         self._new_login = context.new_login if address.protocol.has_sasl else None
-        assert self._new_login is not None or not address.protocol.has_sasl, "nobody would have to log in"
         self._socket: socket.socket | None = None
         #: Connections that wait for their throttle time: one to be served, others to be closed.
         self._throttled: dict[socket.socket, TimerTask] = {}
         self._protocol = address.protocol
         self._tls: ListenerTls | None = None
+        self._store_reload: StoreReload[NewStores] | None = None
         self._network_threads: NetworkThreads | None = None
 
     def load_tls(self) -> None:
@@ -97,8 +98,24 @@ class Listener:
         )
         log_kernel_tls(self.name, find_kernel_tls())
         config.on_any_change(self._settings_changed)
-        config.add_check(tls.new_stores)
-        StoreReload(config, self._run_blocking, f"listener {self.name}", read=tls.read_again, use=tls.use)
+        config.add_check(self._check_stores)
+        self._store_reload = StoreReload(
+            config, self._run_blocking, f"listener {self.name}", read=tls.read_again, use=tls.use
+        )
+
+    def ignore_settings(self) -> None:
+        """Does not follow the settings any more."""
+        self._config.remove_callbacks(self._settings_changed, self._check_stores)
+        if self._store_reload is not None:
+            self._store_reload.stop()
+
+    def _check_stores(self, future: BrokerConfig) -> None:
+        """
+        :raises ConfigError: if other stores of this listener cannot be used.
+        """
+        assert self._tls is not None
+        if self.name in {address.name for address in future.listeners.bound}:
+            self._tls.new_stores(future)
 
     def _settings_changed(self, names: frozenset[str]) -> None:
         if self._network_threads is not None and any(name.endswith("num.network.threads") for name in names):
@@ -109,19 +126,23 @@ class Listener:
 
         :raises OSError: if the address is in use, or is not an address of this machine.
         """
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            self._host or "0.0.0.0", self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._set_options(sock)
-            sock.bind(address)
-            sock.setblocking(False)
-        except OSError:
-            sock.close()
-            raise
-        self._socket = sock
+        self._socket = sock = bound_socket(self.address)
+        self._set_options(sock)
+        host, port = sock.getsockname()[:2]
+        return host, port
+
+    def move(self, address: ListenerAddress) -> tuple[str, int]:
+        """Accepts connections at another address from now on. Open connections stay open.
+
+        :raises OSError: if the address is in use; the listener then stays where it is.
+        """
+        earlier, sock = self._socket, bound_socket(address)
+        self.address, self._socket = address, sock
+        if earlier is not None:
+            self._loop.remove_reader(earlier)
+            earlier.close()
+        self._set_options(sock)
+        self.accept_connections()
         host, port = sock.getsockname()[:2]
         return host, port
 
@@ -136,9 +157,13 @@ class Listener:
             if size_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
 
-    def accept_connections(self) -> None:
+    def listen(self) -> None:
+        """Lets clients connect. They wait in the kernel's backlog until :meth:`accept_connections`."""
         assert self._socket is not None, "bind first"
         self._socket.listen(self._config.int("socket.listen.backlog.size"))
+
+    def accept_connections(self) -> None:
+        self.listen()
         self._watch()
 
     def close(self) -> None:
@@ -246,3 +271,21 @@ class Listener:
         )
         self._connections.add(connection)
         connection.start()
+
+
+def bound_socket(address: ListenerAddress) -> socket.socket:
+    """
+    :raises OSError: if the address is in use, or is not an address of this machine.
+    """
+    family, kind, protocol, _, resolved = socket.getaddrinfo(
+        address.host or "0.0.0.0", address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(resolved)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock

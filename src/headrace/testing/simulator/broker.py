@@ -69,7 +69,7 @@ class SimulatedListener(Listener):
     connection_class = SimulatedConnection
 
     def bind(self) -> tuple[str, int]:
-        self._address = (self._host, self._port or PORT)
+        self._address = (self.address.host, self.address.port or PORT)
         return self._address
 
     def accept_connections(self) -> None:

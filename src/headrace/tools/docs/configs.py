@@ -40,8 +40,9 @@ the setting), and AlterConfigs answers INVALID_CONFIG. A broker accepts an empty
 values under *Accepted*. A name that ends with a dot stands for all names with that beginning. The same rules apply to
 settings of one listener.
 
-A running broker does not open or close listeners. It refuses a change of `listeners` and
-`listener.security.protocol.map` if a listener is or becomes secured.
+A change of `listeners` opens and closes listeners by their names; a new listener gets its settings in the same request
+(`listener.name.NAME.…`). Of a listener that stays, only key and trust stores, limits and threads change. The listener
+between brokers cannot be closed. A start first opens the listeners of the broker's file, then those of stored changes.
 
 ZooKeeper may contain such settings of brokers already, from Apache Kafka or from an older Headrace. The broker does not
 apply them. It logs an error that names them, starts, and lists them, so that
