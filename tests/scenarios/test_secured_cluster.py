@@ -4,7 +4,7 @@ from cluster_scenario_harness import as_options, until
 
 from certificates import certificate
 from headrace import Admin, Consumer, Producer
-from headrace.client.admin_types import NewTopic
+from headrace.client.admin.types import ConfigChange, ConfigResource, NewTopic
 from headrace.testing.cluster_process import ClusterProcess
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -46,6 +46,49 @@ def test_a_cluster_starts_replicates_and_survives_a_death(tmp_path):
                 consumer.commit()
         assert found == {str(number).encode() for number in range(300)}
         assert "authentication" not in cluster.log(3).lower()
+
+
+def test_another_authority_without_a_restart(tmp_path):
+    """First all brokers trust both authorities, then they get certificates of the new one. The connections between
+    brokers use the new stores when AlterConfigs has sent their locations again, not when the files change."""
+    old, new = certificate(), certificate(issuer="two")
+    settings = {
+        "security.inter.broker.protocol": "SSL",
+        "ssl.client.auth": "required",
+        "ssl.allow.dn.changes": "true",
+        "default.replication.factor": "2",
+        "min.insync.replicas": "2",
+        **old.write(tmp_path),
+    }
+    reloaded = "the client of other brokers uses new key and trust stores"
+    with ClusterProcess(tmp_path / "data", *as_options(settings), protocol="SSL", brokers=2) as cluster:
+        (tmp_path / "both.pem").write_text(old.issuer + new.issuer)
+        trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(tmp_path / "both.pem")}
+        client = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "security.protocol": "SSL",
+            **trust,
+            **old.key_store(),
+        }
+        with Admin(config=client) as admin:
+            admin.create_topics([NewTopic("t", 2, 2)])
+            for count, (file, content) in enumerate(
+                (("server-issuer.pem", old.issuer + new.issuer), ("server.pem", new.key + new.chain)), start=1
+            ):
+                setting = "truststore" if count == 1 else "keystore"
+                (tmp_path / "new").write_text(content)
+                (tmp_path / "new").replace(tmp_path / file)
+                for number in (1, 2):
+                    assert cluster.log(number).count(reloaded) == count - 1
+                    resource = ConfigResource("broker", str(number))
+                    change = ConfigChange(f"listener.name.ssl.ssl.{setting}.location", str(tmp_path / file))
+                    admin.alter_configs({resource: [change]}).value(resource)
+                    assert cluster.log(number).count(reloaded) == count
+        cluster.kill(2)
+        cluster.restart(2)  # broker 1 connects to a certificate of the new authority, and shows its own
+        with Producer(config=client | {"acks": "all"}) as producer:
+            for partition in (0, 1):
+                producer.send("t", b"x", partition=partition).result(60)
 
 
 def _more(consumer, found):
