@@ -35,6 +35,20 @@ configs() {
     config --alter --broker-defaults --delete-config log.retention.ms
 }
 
+loggers() {
+    local of_zero='--entity-type broker-loggers --entity-name 0' # unquoted where it is used
+    expect '^  root=[A-Z]+ sensitive=false synonyms=\{\}' config --describe $of_zero
+    expect '^Completed updating config for broker-logger 0\.' \
+        config --alter $of_zero --add-config 'headrace.log=DEBUG,kafka.request.logger=FATAL'
+    expect '^  headrace.log=DEBUG ' config --describe $of_zero
+    expect '^  kafka.request.logger=FATAL ' config --describe $of_zero
+    config --alter $of_zero --delete-config headrace.log --add-config kafka.request.logger=WARN
+    lacks '^  headrace.log=DEBUG ' config --describe $of_zero
+    fails config --alter $of_zero --add-config no.such.logger=INFO
+    fails config --alter $of_zero --add-config headrace.log=LOUD
+    fails config --alter $of_zero --delete-config root
+}
+
 lines() { seq 50 | sed 's/.*/key&=value&/'; }
 
 console() {
@@ -102,6 +116,7 @@ cluster() {
 apache_tools() {
     check 'tools: kafka-topics' topics
     check 'tools: kafka-configs' configs
+    check 'tools: kafka-configs, log levels' loggers
     check 'tools: kafka-console-producer and -consumer' console
     check 'tools: kafka-producer-perf-test' producer_perf
     check 'tools: kafka-get-offsets, -delete-records, -transactions' offsets_and_deleted_records

@@ -51,6 +51,9 @@ our_configs() {
     configs_alike --describe --broker "$(broker_id)" --all
     configs_alike --alter --broker-defaults --delete-config log.retention.ms
     fails headrace configs $(at_broker) --alter --topic admin-a --add-config nonsense=1
+    configs_alike --alter --broker-logger "$(broker_id)" --add-config root=WARN
+    configs_alike --describe --entity-type broker-loggers --entity-name "$(broker_id)"
+    configs_alike --alter --broker-logger "$(broker_id)" --add-config root=INFO
 }
 
 broker_id() { headrace broker-api-versions $(at_broker) | sed -nE 's/.* \(id: ([0-9]+) .*/\1/p' | head -n 1; }

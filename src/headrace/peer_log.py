@@ -53,6 +53,8 @@ class PeerLog:
 
         :param peer: host and port, if the port is worth knowing. It does not make lines different.
         """
+        if not self._logger.isEnabledFor(self._level):
+            return  # the level may change: a line that was not written is not a repetition later
         line = (what, host, one_line(reason))
         with self._lock:
             now_ms = self._now_ms()

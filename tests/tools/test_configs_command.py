@@ -1,5 +1,7 @@
 """headrace configs: settings of topics and brokers, in Kafka's words."""
 
+import logging
+
 import pytest
 
 from headrace.client.admin.types import ConfigChange, ConfigEntry, ConfigSynonym
@@ -80,6 +82,37 @@ def test_every_topic_without_a_name(tool, topic, admin):
     lines = tool("configs", "--describe", "--entity-type", "topics").lines
     assert "Dynamic configs for topic set are:" in lines
     assert "Dynamic configs for topic other are:" in lines
+
+
+def test_log_levels(tool):
+    entity = ("--entity-type", "broker-loggers", "--entity-name", 0)
+    added = tool("configs", "--alter", *entity, "--add-config", "headrace.log=ERROR,headrace.broker=DEBUG")
+    assert added == (0, "Completed updating config for broker-logger 0.\n", "")
+    heading, *lines = tool("configs", "--describe", *entity).lines
+    assert heading == "Dynamic configs for broker-logger 0 are:"
+    assert {
+        "  headrace.log=ERROR sensitive=false synonyms={}",
+        "  headrace.broker.network=DEBUG sensitive=false synonyms={}",
+    } <= set(lines)
+    assert logging.getLogger("headrace.log").level == logging.ERROR
+    assert tool("configs", "--alter", "--broker-logger", 0, "--delete-config", "headrace.log,headrace.broker").code == 0
+    assert logging.getLogger("headrace.log").level == logging.NOTSET
+    assert tool("configs", "--describe", "--entity-type", "broker-loggers").lines[0] == heading
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (("--add-config", "no.such.logger=INFO"), "Invalid broker logger(s): no.such.logger"),
+        (("--delete-config", "no.such.logger"), "Invalid broker logger(s): no.such.logger"),
+        (("--add-config", "headrace=LOUD"), "Cannot set the log level of headrace to LOUD"),
+        (("--delete-config", "root"), "The log level of the root logger cannot be removed"),
+    ],
+)
+def test_bad_log_levels(tool, change, error):
+    done = tool("configs", "--alter", "--broker-logger", 0, *change)
+    assert done.code == 1
+    assert error in done.err
 
 
 def test_what_a_broker_refuses_is_one_line(tool, topic):

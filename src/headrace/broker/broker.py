@@ -293,6 +293,7 @@ class Broker:
             served_apis=served_apis(in_cluster=self.role.serves_control_apis),
             config=self.config,
             config_store=self.role,
+            loggers=self.runtime.loggers,
             scram_users=self.scram_users,
             client_quotas=self.client_quotas,
             stored_quotas=self.stored_quotas,

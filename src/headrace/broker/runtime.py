@@ -1,4 +1,4 @@
-"""The event loop, the clock, the timer and the threads that all parts of a broker share.
+"""The event loop, the clock, the timer, the threads and the loggers that all parts of a broker share.
 
 =====================  =============================================================================================
 ``num.io.threads``     work that a request or a replica waits for: fsync, password checks, copies between folders
@@ -15,6 +15,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from headrace.broker.configs.loggers import Loggers
 from headrace.broker.thread_pool import ThreadPool
 from headrace.runtime.clock import Clock
 from headrace.runtime.loop_timer import LoopTimer
@@ -31,6 +32,7 @@ class BrokerRuntime:
         self.clock = clock
         self._loop_timer = LoopTimer(loop, clock)
         self.timer = self._loop_timer.timer
+        self.loggers = Loggers()
         self.io_threads = ThreadPool(loop, "headrace-io", io_threads)
         self.background_threads = ThreadPool(loop, "headrace-background", background_threads)
         self._record_thread = ThreadPool(loop, "headrace-records", 1)
@@ -68,3 +70,4 @@ class BrokerRuntime:
         self._loop_timer.stop()
         for threads in (self._record_thread, self.background_threads, self.io_threads):
             threads.stop()
+        self.loggers.restore()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.broker.cluster_role import PartitionController
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.configs.loggers import Loggers
     from headrace.broker.control_requests import ControlRequests
     from headrace.broker.coordinators.committed import CommitWaits
     from headrace.broker.coordinators.group_service import GroupService
@@ -81,6 +82,8 @@ class Services:
     served_apis: tuple[Api, ...]
     config: BrokerConfig
     config_store: ConfigStore
+    #: The log levels of this process.
+    loggers: Loggers
     #: The users that log in by SCRAM.
     scram_users: ScramUsers
     #: The limits of clients that are in force on this broker.

@@ -41,6 +41,10 @@ def test_only_what_was_asked_for(client, short):
     assert [config.name for config in result.configs] == ["retention.ms"]
 
 
+def test_an_empty_list_asks_for_all(client, short):
+    assert len(describe(client, TOPIC, short, keys=[]).configs) > 25
+
+
 def test_synonyms(client, short):
     (config,) = describe(client, TOPIC, short, keys=["segment.bytes"], include_synonyms=True).configs
     assert [(each.name, each.value, each.source) for each in config.synonyms] == [

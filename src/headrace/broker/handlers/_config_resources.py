@@ -1,7 +1,7 @@
 """Changes the settings of resources, for AlterConfigs and IncrementalAlterConfigs.
 
-A resource is a topic, a group, a subscription of client metrics, a broker, or the default of all brokers, which has an
-empty name.
+A resource is a topic, a group, a subscription of client metrics, a broker, the default of all brokers, which has an
+empty name, or the loggers of a broker.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ CLUSTER_DEFAULT = ""
 ResourceChange = Callable[[ResourceKind, Any, Mapping[str, str]], dict[str, str]]
 #: The same for a broker; the last argument is False for the default of all brokers.
 BrokerChange = Callable[[Any, Mapping[str, str], bool], dict[str, str]]
+#: Changes the levels of loggers; the last argument is whether to check only.
+LoggersChange = Callable[[Any, bool], None]
 
 
 class StoredConfigs(NamedTuple):
@@ -78,10 +80,26 @@ def check_broker_name(broker_id: int, name: str) -> None:
         raise InvalidRequest(f"this is broker {broker_id}, not {name!r}; send the request to broker {name!r}")
 
 
+def check_logger_broker(broker_id: int, name: str) -> None:
+    """
+    :raises InvalidRequest: if the name is not this broker's. Loggers have no default for all brokers.
+    """
+    if name == CLUSTER_DEFAULT:
+        raise InvalidRequest("the loggers belong to one broker: name its id")
+    check_broker_name(broker_id, name)
+
+
 async def alter_resources(
-    request: Request, stored: StoredConfigs, change_resource: ResourceChange, change_broker: BrokerChange
+    request: Request,
+    stored: StoredConfigs,
+    change_resource: ResourceChange,
+    change_broker: BrokerChange,
+    change_loggers: LoggersChange | None = None,
 ) -> dict[str, Any]:
-    """Returns the answer to a request that changes settings. Each resource succeeds or fails alone."""
+    """Returns the answer to a request that changes settings. Each resource succeeds or fails alone.
+
+    :param change_loggers: None if the request cannot change loggers.
+    """
     body = request.body
     repeated = await request.slices.repeated(body.resources, lambda each: (each.resource_type, each.resource_name))
 
@@ -101,6 +119,9 @@ async def alter_resources(
                 await _alter_client_metrics(stored, name, resource, change_resource, validate_only=body.validate_only)
             elif kind == BROKER:
                 await _alter_broker(stored, name, resource, change_broker, validate_only=body.validate_only)
+            elif kind == BROKER_LOGGER and change_loggers is not None:
+                check_logger_broker(stored.broker_id, name)
+                change_loggers(resource, body.validate_only)
             else:
                 raise InvalidRequest(f"resources of type {kind} have no settings here")
         return answer

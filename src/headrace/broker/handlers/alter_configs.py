@@ -1,6 +1,7 @@
 """AlterConfigs (key 33): replaces all settings of a topic, a group, a broker or client metrics by those given.
 
-Speaks v0 to v2. Superseded by IncrementalAlterConfigs (key 44), but old clients still send it.
+Speaks v0 to v2. Loggers (resource type 8) are INVALID_REQUEST, as in Kafka. Superseded by IncrementalAlterConfigs
+(key 44), but old clients still send it.
 """
 
 from __future__ import annotations

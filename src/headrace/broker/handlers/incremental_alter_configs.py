@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (key 44): sets, resets, appends to or subtracts from single settings (KIP-339).
 
-Speaks v0 to v1.
+Speaks v0 to v1. The levels of loggers (resource type 8) can be set and reset.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
+    from headrace.broker.configs.loggers import Loggers
     from headrace.broker.configs.resources import ResourceKind
     from headrace.broker.services import ConfigStore, RunBlocking
     from headrace.broker.telemetry.subscriptions import Subscriptions
@@ -32,6 +33,7 @@ async def handle(
     client_metrics: Subscriptions,
     config_store: ConfigStore,
     run_blocking: RunBlocking,
+    loggers: Loggers,
 ) -> Reply:
     def change_resource(kind: ResourceKind, resource: Any, stored: Mapping[str, str]) -> dict[str, str]:
         return alter_resource(kind, stored, _changes(resource), config)
@@ -39,10 +41,13 @@ async def handle(
     def change_broker(resource: Any, stored: Mapping[str, str], per_broker: bool) -> dict[str, str]:
         return alter_broker(stored, _changes(resource), config, per_broker=per_broker)
 
+    def change_loggers(resource: Any, validate_only: bool) -> None:
+        loggers.alter(_changes(resource), validate_only=validate_only)
+
     stored = StoredConfigs(
         authorizer, broker_id, config, topics, group_configs, client_metrics, config_store, run_blocking
     )
-    return await alter_resources(request, stored, change_resource, change_broker)
+    return await alter_resources(request, stored, change_resource, change_broker, change_loggers)
 
 
 def _changes(resource: Any) -> list[tuple[str, int, str | None]]:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from logging import DEBUG
 from math import exp
 from threading import Lock
 from time import perf_counter_ns
 
+from headrace.broker.metrics.request_log import log_request, request_logger
 from headrace.broker.network.request import Request
 from headrace.protocol.api import Api
 
@@ -71,6 +73,8 @@ class RequestMetrics:
                 perf_counter_ns(),
             )
         )
+        if request_logger.isEnabledFor(DEBUG):
+            log_request(request, split_times_ms(stats.recent[-1]))
 
 
 class TopicStats:

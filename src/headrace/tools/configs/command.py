@@ -47,6 +47,8 @@ headrace configs --alter --topic orders --add-config 'retention.ms=60000,cleanup
 headrace configs --alter --topic orders --delete-config retention.ms
 headrace configs --alter --entity-type brokers --entity-default --add-config-file broker.properties
 headrace configs --describe --broker 0 --json
+headrace configs --alter --entity-type broker-loggers --entity-name 0 --add-config kafka.request.logger=DEBUG
+headrace configs --alter --broker-logger 0 --delete-config headrace.log
 headrace configs --alter --entity-type users --entity-name alice --add-config 'SCRAM-SHA-256=[password=secret]'
 headrace configs --describe --entity-type users
 headrace configs --alter --user alice --delete-config SCRAM-SHA-256

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from headrace.broker.configs.group import GROUP_KEYS
 from headrace.broker.configs.keys import ConfigKey, Synonym, to_text
+from headrace.broker.configs.loggers import KAFKA_NAMES, LOGGERS_OF_KAFKA
 from headrace.broker.configs.refusals import refused_row
 from headrace.broker.configs.registry import SUBJECTS, TOPIC_KEYS, WITHOUT_MEANING
 from headrace.broker.configs.table_refused import ROWS, Refused
@@ -28,6 +29,13 @@ _GROUP_NOTE = """\
 Set these on a group of the consumer protocol, at any time (`headrace configs --group NAME`), within the bounds of the
 broker settings `group.consumer.min.…` and `group.consumer.max.…`. For a setting that the group does not have, the
 broker's setting applies.
+"""
+_LOGGERS_NOTE = """\
+The levels of a broker's loggers change while the broker runs (`headrace configs --entity-type broker-loggers
+--entity-name ID`, or Kafka's tool). A level is in force at once, on this broker only, and until it stops. The levels
+are FATAL, ERROR, WARN, INFO, DEBUG and TRACE. A logger without a level has the level of its parent; `root` has always
+one.
+The loggers are those of our modules and packages, such as `headrace.broker.network`, and these:
 """
 _UNKNOWN_NOTE = """\
 A broker accepts and ignores settings of Apache Kafka whose names begin like this, and logs a line for each at its
@@ -72,6 +80,9 @@ def _lines() -> Iterator[str]:
         yield f"## {subject}\n"
         rows = map(_broker_row, sorted(keys, key=lambda key: key.name))
         yield from table(("Setting", "Type", "Default", "Allowed", "Change", "What it does"), rows)
+    yield "## Log levels\n"
+    yield _LOGGERS_NOTE
+    yield from table(("Kafka's name", "What it logs"), ((f"`{name}`", text) for name, text in _loggers()))
     yield "## Refused\n"
     yield _REFUSED_NOTE
     yield from table(("Setting", "Accepted", "Missing"), map(_refused_row, sorted(ROWS, key=lambda row: row.name)))
@@ -79,6 +90,11 @@ def _lines() -> Iterator[str]:
     yield _UNKNOWN_NOTE
     reasons = ((f"`{name}`", reason) for name, reason in WITHOUT_MEANING.items())
     yield from table(("Begins with", "Because"), reasons)
+
+
+def _loggers() -> Iterator[tuple[str, str]]:
+    yield from LOGGERS_OF_KAFKA.items()
+    yield from ((name, f"all that `{ours}` logs") for name, ours in KAFKA_NAMES.items())
 
 
 def _by_name(keys: Mapping[str, ConfigKey]) -> list[ConfigKey]:
