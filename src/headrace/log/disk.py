@@ -40,6 +40,12 @@ class Disk:
     def truncate(self, fd: int, size_bytes: int) -> None:
         os.ftruncate(fd, size_bytes)
 
+    def reserve(self, fd: int, size_bytes: int) -> None:
+        """Reserves space for a file of this size. The size of the file does not change."""
+        from headrace.log.space_reservation import reserve
+
+        reserve(fd, size_bytes)
+
     def size_of(self, path: str) -> int:
         return os.stat(path).st_size
 

@@ -157,7 +157,7 @@ class PartitionLog:
             self.segments.pop()
             retention.discard(self, [old])
         self.take_snapshot(base_offset)
-        segment = Segment.create(self.log_dir, self.folder, base_offset, self.config.index_interval_bytes)
+        segment = Segment.create(self.log_dir, self.folder, base_offset, self.config)
         self.segments.append(segment)
         self.active = segment
         return segment

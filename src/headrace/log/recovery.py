@@ -68,11 +68,14 @@ def load_log(
         _remove_leftovers(log_dir, folder, found.leftovers)
         found = _list_files(log_dir, folder)
     _drop_orphans(log_dir, folder, found)
-    if not found.sizes:
+    is_new = not found.sizes
+    if is_new:
         log_dir.disk.close(log_dir.disk.open(f"{folder}/{max(0, log_start_offset):020d}{LOG}"))
         found.sizes[max(0, log_start_offset)] = 0
     interval = config.index_interval_bytes
     segments = [Segment(log_dir, folder, base, found.sizes[base], interval) for base in sorted(found.sizes)]
+    if is_new and config.preallocate:
+        segments[0].reserve_space(config.segment_bytes)
     newest = found.snapshots[-1] if found.snapshots else -1
     log = PartitionLog(
         log_dir,

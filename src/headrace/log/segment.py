@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from struct import Struct
 
 from headrace.log.batch_positions import NO_POSITIONS, UNKNOWN_POSITION, BatchPositions
+from headrace.log.config import LogConfig
 from headrace.log.file_region import FileRegion, OpenFile
 from headrace.log.loaded_indexes import LoadedIndexes
 from headrace.log.log_dir import LogDir
@@ -48,6 +49,7 @@ class Segment:
         "cuts",
         "first_timestamp_ms",
         "folder",
+        "has_reserved_space",
         "index_interval_bytes",
         "log_dir",
         "max_timestamp_ms",
@@ -79,17 +81,26 @@ class Segment:
         self.time_index: TimeIndex | None = None
         self.txn_index: TxnIndex | None = None
         self.used = False
+        #: Whether the file may have blocks behind its end (``preallocate``).
+        self.has_reserved_space = False
         self.positions = NO_POSITIONS
         self._file: OpenFile | None = None
 
     @classmethod
-    def create(cls, log_dir: LogDir, folder: str, base_offset: int, index_interval_bytes: int) -> "Segment":
+    def create(cls, log_dir: LogDir, folder: str, base_offset: int, config: LogConfig) -> "Segment":
         """An empty segment, with its files."""
-        segment = cls(log_dir, folder, base_offset, 0, index_interval_bytes)
+        segment = cls(log_dir, folder, base_offset, 0, config.index_interval_bytes)
         segment.created_ms = log_dir.clock.wall_ms()
         log_dir.disk.close(log_dir.disk.open(segment.path()))
         segment.begin_rebuild()
+        if config.preallocate:
+            segment.reserve_space(config.segment_bytes)
         return segment
+
+    def reserve_space(self, size_bytes: int) -> None:
+        """Reserves disk space behind the end of the file, which :meth:`finish` releases."""
+        self.log_dir.disk.reserve(self.file().fd, size_bytes)
+        self.has_reserved_space = True
 
     def path(self, suffix: str = LOG) -> str:
         return f"{self.folder}/{segment_name(self.base_offset)}{suffix}"
@@ -176,7 +187,7 @@ class Segment:
         next_offset = self.base_offset
         for at, header in self.headers(0):
             next_offset = self.index_batch(header, at)
-        self.finish()
+        self._write_out_indexes()
         return next_offset
 
     def begin_rebuild(self) -> None:
@@ -265,8 +276,14 @@ class Segment:
         self.bytes_since_index = 0
 
     def finish(self) -> None:
-        """Writes the last entry of the time index, and the entries that are not in the index files yet. No batch
-        follows."""
+        """Completes the indexes, and releases the space that is reserved. No batch follows."""
+        if self.has_reserved_space:
+            self.log_dir.disk.truncate(self.file().fd, self.size_bytes)
+            self.has_reserved_space = False
+        self._write_out_indexes()
+
+    def _write_out_indexes(self) -> None:
+        """Writes the last entry of the time index, and the entries that are not in the index files yet."""
         if self.offset_index is None or self.time_index is None:
             return
         self.time_index.append(self.max_timestamp_ms, self.offset_of_max_timestamp - self.base_offset)

@@ -43,7 +43,7 @@ def truncate_fully(log: PartitionLog, offset: int) -> None:
     log.segments.clear()
     discard(log, dropped[::-1])
     log.log_start_offset = offset
-    log.active = Segment.create(log.log_dir, log.folder, offset, log.config.index_interval_bytes)
+    log.active = Segment.create(log.log_dir, log.folder, offset, log.config)
     log.segments.append(log.active)
     delete_snapshots(log.log_dir.disk, log.folder, above=-1)
     log.cut_epochs(-1)

@@ -128,6 +128,10 @@ class FaultyDisk(Disk):
         self._change("truncate", self._paths[fd])
         super().truncate(fd, size_bytes)
 
+    def reserve(self, fd: int, size_bytes: int) -> None:
+        self._change("reserve", self._paths[fd])
+        super().reserve(fd, size_bytes)
+
     def rename(self, old_path: str, new_path: str) -> None:
         self._change("rename", old_path)
         super().rename(old_path, new_path)

@@ -66,7 +66,7 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.segment.delete.delay.ms", LONG, 60_000, at_least(0), HIGH, CLUSTER_WIDE,
         "How long the files of a removed segment stay on disk, for reads that still use them."),
     ConfigKey("log.preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
-        "Whether the file of a new segment gets its full size at once."),
+        "Whether the disk space of a whole segment is reserved when the segment begins."),
     ConfigKey("log.message.timestamp.type", STRING,
         "CreateTime",
         one_of("CreateTime", "LogAppendTime"), MEDIUM, CLUSTER_WIDE,

@@ -84,7 +84,8 @@ KEYS: tuple[ConfigKey, ...] = (
         "How many in-sync replicas a write with acks=all needs. With fewer in-sync replicas the leader refuses the "
         "write.", (Synonym("min.insync.replicas"),)),
     ConfigKey("preallocate", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
-        "Whether the file of a new segment gets its full size at once.", (Synonym("log.preallocate"),)),
+        "Whether the disk space of a whole segment is reserved when the segment begins.",
+        (Synonym("log.preallocate"),)),
     ConfigKey("remote.storage.enable", BOOLEAN, False, only_false(), MEDIUM, CLUSTER_WIDE,
         "There is no tiered storage, so only false is accepted."),
     ConfigKey("retention.bytes", LONG, -1, None, MEDIUM, CLUSTER_WIDE,
