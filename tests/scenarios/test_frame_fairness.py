@@ -1,18 +1,19 @@
 """One large request does not stop the broker for other clients, and leaves no memory behind.
 
-Time is the processor time of the broker's own thread between two iterations of its event loop: that is how long another
-client waits on an idle machine, and a busy machine does not change it.
+Time is the processor time of the broker's own thread between two iterations of its event loop (``loop_watch.py``).
+``test_tls_fairness.py`` has what only clients with TLS can do.
 """
 
 import gc
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import psutil
 import pytest
 from frame_waits import SETTINGS, cases, prepare
 from large_requests import build, with_body_tags, with_header_tags
+from loop_watch import LoopWatch
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -33,44 +34,6 @@ ROOM_BYTES = 8 * 1024 * 1024
 CASES = {
     f"{api.label} v{version} {'.'.join(path)}": (api, version, path) for api, version, path in cases([], oldest=False)
 }
-
-
-class LoopWatch:
-    """Notes the longest time that an event loop spends in one iteration."""
-
-    def __init__(self, loop):
-        self._loop = loop
-        self._longest_s = 0.0
-        self._last_s = None
-
-    def _beat(self):
-        now_s = time.thread_time()
-        if self._last_s is not None:
-            self._longest_s = max(self._longest_s, now_s - self._last_s)
-            self._last_s = now_s
-            self._loop.call_soon(self._beat)
-
-    @contextmanager
-    def watching(self):
-        began = threading.Event()
-
-        def begin():
-            self._last_s = time.thread_time()
-            self._beat()
-            began.set()
-
-        self._loop.call_soon_threadsafe(begin)
-        assert began.wait(10)
-        try:
-            yield
-        finally:
-            ended = threading.Event()
-            self._loop.call_soon_threadsafe(lambda: (self._beat(), setattr(self, "_last_s", None), ended.set()))
-            assert ended.wait(60)
-
-    @property
-    def longest_ms(self):
-        return self._longest_s * 1_000
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from headrace.broker.network.answer_parts import FilePart, Parts
-from headrace.broker.network.tls_session import EndOfStream, TlsSession, Turn
+from headrace.broker.network.tls_session import EndOfStream, HostileClient, TlsSession, Turn
 
 if TYPE_CHECKING:
     import socket
@@ -145,7 +145,7 @@ class TlsChannel:
         try:
             turn = self._session.receive(frames, self.processor.loop_buffer, max_bytes=_SMALL_REQUEST_BYTES)
         except (EndOfStream, OSError) as error:
-            self._close_connection(_reason(error) if isinstance(error, ssl.SSLError) else None)
+            self._close_connection(_reason(error) if isinstance(error, ssl.SSLError | HostileClient) else None)
             return
         self._count(started)
         if turn is Turn.DONE:
@@ -243,7 +243,10 @@ class TlsChannel:
         if self._is_closed or self.is_established:
             return
         try:
-            if self._session.shake_hands(self.processor.buffer) is not Turn.DONE:
+            turn = self._session.shake_hands(self.processor.buffer)
+            if turn is Turn.MORE:
+                self.processor.shake_hands_later(self)
+            if turn is not Turn.DONE:
                 return
             principal = self._principal_of(self._session.peer_certificate())
         except EndOfStream:
@@ -267,7 +270,7 @@ class TlsChannel:
         except EndOfStream:
             self.fail(None)
             return
-        except ssl.SSLError as error:
+        except (ssl.SSLError, HostileClient) as error:
             self.fail(_reason(error))
             return
         except OSError:

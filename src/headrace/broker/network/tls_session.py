@@ -10,6 +10,11 @@ Files of an answer are read and encrypted in large chunks. The kernel does not e
 A session belongs to one thread at a time (``tls_channel.py``). The socket is non-blocking and watched for edges, so
 each method goes on until the socket has or accepts no more bytes, its work is done, or it has moved
 ``BYTES_PER_TURN``: other connections of the thread get their turn then.
+
+A hostile client can make bytes expensive: records of one byte, or requests for new keys (KeyUpdate). OpenSSL answers
+such a request itself, which takes up to 40 µs. Everything that is not data counts as overhead, and a turn ends when it
+had ``OVERHEAD_PER_TURN``. OpenSSL works on one chunk without a pause, so a chunk is small if the last one was not data.
+A client that sends no data at all, or does not read the answers of OpenSSL, is disconnected.
 """
 
 from __future__ import annotations
@@ -29,8 +34,8 @@ if TYPE_CHECKING:
 
 #: A turn of one connection ends when it has moved so many bytes.
 BYTES_PER_TURN = 512 * 1024
-#: So many bytes are encrypted before they are sent. OpenSSL's buffer of the connection keeps that size, so only large
-#: answers use the large chunk.
+#: So many bytes are received and then decrypted, or encrypted and then sent. OpenSSL's buffer of the connection keeps
+#: that size, so only large answers use the large chunk.
 CHUNK_BYTES = 64 * 1024
 LARGE_CHUNK_BYTES = 256 * 1024
 #: While a large frame arrives, the selector reports the socket when this many bytes are there, not for each packet.
@@ -38,6 +43,16 @@ MIN_LOW_WATER_MARK = 16 * 1024
 MAX_LOW_WATER_MARK = 64 * 1024
 #: The largest record, with its header and what encryption adds.
 _MAX_RECORD_BYTES = 17 * 1024
+#: So many bytes are received at once, before a connection has sent as much data.
+FIRST_CHUNK_BYTES = 16 * 1024
+#: A turn also ends when so many received bytes were not data, or are a part of a record.
+OVERHEAD_PER_TURN = 20 * 1024
+#: So many bytes without data are no data that is on its way: a TLS record has up to 16 KiB.
+MAX_SILENT_BYTES = 64 * 1024
+#: So many bytes of OpenSSL's own answers may wait for a client that does not read.
+MAX_UNREAD_BYTES = 64 * 1024
+#: After so many receptions, a handshake waits for its next turn.
+_RECEPTIONS_PER_HANDSHAKE_TURN = 4
 
 
 class Turn(Enum):
@@ -55,10 +70,14 @@ class EndOfStream(Exception):
     """The client has closed its side."""
 
 
+class HostileClient(OSError):
+    """The client only keeps OpenSSL busy. The message says how."""
+
+
 class TlsSession:
     __slots__ = (
-        "_current", "_incoming", "_is_ending", "_low_water_mark", "_outgoing", "_socket", "_tls", "_unsent",
-        "is_drained",
+        "_chunk_bytes", "_current", "_data_bytes", "_incoming", "_is_ending", "_low_water_mark", "_outgoing",
+        "_overhead_bytes", "_silent_bytes", "_socket", "_tls", "_unsent", "is_drained",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
@@ -74,6 +93,10 @@ class TlsSession:
         #: Whether the client has closed its side, or the connection is broken. There is no edge for the end then.
         self._is_ending = False
         self._low_water_mark = 1
+        #: The size of the last reception, and how much data was decrypted since then.
+        self._chunk_bytes = self._data_bytes = 0
+        #: The bytes that were not data, or not yet: in this turn, and since the last data.
+        self._overhead_bytes = self._silent_bytes = 0
 
     # -- handshake
 
@@ -83,11 +106,11 @@ class TlsSession:
         :raises ssl.SSLError: if the handshake fails. The client gets an alert.
         :raises EndOfStream: if the client leaves.
         """
-        while True:
+        for _ in range(_RECEPTIONS_PER_HANDSHAKE_TURN):
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                if not self._flush() or not self._receive(buffer):
+                if not self._flush() or not self._receive(buffer[:FIRST_CHUNK_BYTES]):
                     return Turn.WAITS
             except ssl.SSLError:
                 self._flush()
@@ -98,6 +121,7 @@ class TlsSession:
                 # Without session tickets there is nothing to send that carries the acknowledgement: 40 ms.
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 return Turn.DONE
+        return Turn.MORE
 
     def peer_certificate(self) -> bytes | None:
         """Returns the certificate of the client in DER; None if the client has sent none."""
@@ -119,16 +143,19 @@ class TlsSession:
 
         :param buffer: where encrypted bytes are received; it is free again when the method returns.
         :raises ssl.SSLError: if the bytes are not valid.
+        :raises HostileClient: if the client must be disconnected.
         :raises EndOfStream: if the client has closed its side.
         """
         left_bytes = max_bytes
+        self._overhead_bytes = 0
         while not self._decrypt(frames):
-            if left_bytes <= 0:
+            if left_bytes <= 0 or self._overhead_bytes >= OVERHEAD_PER_TURN:
                 return Turn.MORE
-            if not self._receive(buffer):
+            is_data = self._chunk_bytes >= FIRST_CHUNK_BYTES and self._data_bytes * 2 >= self._chunk_bytes
+            if not self._receive(buffer[: CHUNK_BYTES if is_data else FIRST_CHUNK_BYTES]):
                 self._wait_for(frames.missing_bytes - _MAX_RECORD_BYTES)
                 return Turn.WAITS
-            left_bytes -= self._incoming.pending
+            left_bytes -= self._chunk_bytes
         self._wait_for(1)
         return Turn.DONE
 
@@ -145,8 +172,9 @@ class TlsSession:
 
     def _decrypt(self, frames: FrameReader) -> bool:
         """Decrypts what was received. Returns whether a frame is complete."""
+        incoming = self._incoming
         has_frame = frames.has_frame()
-        while self._incoming.pending or self._tls.pending():
+        while (pending_bytes := incoming.pending) or self._tls.pending():
             # Small requests that arrived together are decrypted together; a large one is not followed by others.
             room = frames.spare() if has_frame else frames.room()
             if not room:
@@ -154,7 +182,7 @@ class TlsSession:
             try:
                 size_bytes = self._decrypt_into(room, len(room) if has_frame else frames.missing_bytes)
             except ssl.SSLWantReadError:
-                self._flush()
+                self._count(pending_bytes - incoming.pending, 0)
                 break
             except ssl.SSLError:
                 self._flush()
@@ -165,6 +193,9 @@ class TlsSession:
                 raise EndOfStream
             frames.received(size_bytes)
             has_frame = has_frame or frames.has_frame()
+            self._count(pending_bytes - incoming.pending, size_bytes)
+            if self._overhead_bytes >= OVERHEAD_PER_TURN:
+                break
         return has_frame
 
     def _decrypt_into(self, room: memoryview, wanted_bytes: int) -> int:
@@ -180,12 +211,25 @@ class TlsSession:
             try:
                 size_bytes = cast(int, read(len(room), room[got_bytes:]))
             except ssl.SSLWantReadError:
-                self._flush()  # an answer of OpenSSL itself, such as a new key
                 break
             if size_bytes == 0:
                 break
             got_bytes += size_bytes
         return got_bytes
+
+    def _count(self, received_bytes: int, data_bytes: int) -> None:
+        """Counts what OpenSSL has taken, and how much of it was data. Sends answers of OpenSSL, such as a new key.
+
+        :raises HostileClient: if the client only keeps OpenSSL busy.
+        """
+        self._data_bytes += data_bytes
+        # A record of which at least a half is data has no overhead. Data may come later than the bytes of its record.
+        self._overhead_bytes = max(0, self._overhead_bytes + received_bytes - 2 * data_bytes)
+        self._silent_bytes = 0 if data_bytes else self._silent_bytes + received_bytes
+        if self._silent_bytes > MAX_SILENT_BYTES:
+            raise HostileClient(f"it has sent {self._silent_bytes} bytes of TLS without data")
+        if not self._flush() and len(self._unsent) + self._outgoing.pending > MAX_UNREAD_BYTES:
+            raise HostileClient("it does not read the answers to its TLS messages")
 
     def _receive(self, buffer: memoryview) -> bool:
         """Receives encrypted bytes. Returns False if there are none at present."""
@@ -199,6 +243,7 @@ class TlsSession:
         if size_bytes == 0:
             raise EndOfStream
         self.is_drained = size_bytes < len(buffer) and not self._is_ending
+        self._chunk_bytes, self._data_bytes = size_bytes, 0
         self._incoming.write(buffer[:size_bytes])
         return True
 
