@@ -1,13 +1,15 @@
 """The settings of a project's Spark session, and what is sent to other machines. Spark is not started here."""
 
 import os
+import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
+from headrace.client.security.options import SecurityOptions
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.spark.java_process import exit_code_text
 from headrace.pipeline.spark.session import HAS_PACKAGE, errors_to, is_local, package_archive, session_conf
@@ -117,3 +119,15 @@ def test_a_large_log_makes_room(tmp_path, monkeypatch):
 )
 def test_how_a_java_process_ended(code, words):
     assert exit_code_text(code) == words
+
+
+def test_spark_hides_all_secret_options(tmp_path):
+    """Spark shows plans and settings in its log, its events and its web pages."""
+    hidden = re.compile(session_conf(project(tmp_path), "local[2]")["spark.redaction.regex"])
+    certificates = {"ssl.truststore.certificates", "ssl.keystore.certificate.chain"}  # everybody may see them
+    secrets = {
+        field.name.replace("_", ".") for field in fields(SecurityOptions) if field.metadata.get("is_secret")
+    } - certificates
+    assert {"sasl.jaas.config", "ssl.keystore.key", "sasl.password"} <= secrets
+    for name in secrets:
+        assert hidden.search(f"kafka.{name}"), name

@@ -350,3 +350,10 @@ def test_the_login_of_a_range_is_not_shown():
 def test_a_wrong_value_is_refused():
     with pytest.raises(BadOption, match="must be one of token, any, password"):
         SourceOptions.parse({"kafka.bootstrap.servers": "x:1", "subscribe": "t", "workerlogin": "yes"}, is_stream=False)
+
+
+@pytest.mark.parametrize("policy", list(WorkerLogin))
+def test_a_password_that_nobody_uses_stays_on_the_driver(policy):
+    """A listener without SASL needs no login, whatever is left in the options."""
+    for protocol in ("PLAINTEXT", "SSL", "ssl", ""):
+        assert WorkerLogins({**CLIENT, "security.protocol": protocol}, policy).login() == {}

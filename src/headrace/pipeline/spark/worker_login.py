@@ -38,6 +38,7 @@ from headrace.client.errors import (
     UnsupportedByBroker,
     UnsupportedMechanism,
 )
+from headrace.peer_log import one_line
 from headrace.pipeline.spark.options import BadOption, OptionReader, shared_client_options
 
 if TYPE_CHECKING:
@@ -155,8 +156,10 @@ class WorkerLogins:
         :raises BadOption: if workers may get nothing but a token, and there is none.
         :raises HeadraceError: if the brokers do not answer.
         """
+        if not has_login(self._client):
+            return {}  # options of a login that nobody uses may have a password
         own = _login_of(self._client)
-        if not has_login(self._client) or self._policy is WorkerLogin.PASSWORD or _is_token(self._client):
+        if self._policy is WorkerLogin.PASSWORD or _is_token(self._client):
             return own
         try:
             return self._token_login()
@@ -209,7 +212,8 @@ class WorkerLogins:
         self._mechanism = self._accepted_mechanism(token)
         self._period_ms = token.expiry_ms - now_ms
         self._keep(token, token.expiry_ms, now_ms)
-        logger.info("Spark's workers log in with the delegation token %s of %s", token.token_id, token.owner)
+        owner = one_line(token.owner)
+        logger.info("Spark's workers log in with the delegation token %s of %s", token.token_id, owner)
 
     def _keep(self, token: DelegationToken, expiry_ms: int, now_ms: int) -> None:
         self._token = token
