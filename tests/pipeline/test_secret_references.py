@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.pipeline.project.secret_references import MissingSecret, with_secrets
 from headrace.pipeline.project.settings import read_settings
+from headrace.pipeline.secret_references import MissingSecret, with_secrets
 
 ENVIRONMENT = {"WORD": "hunter2"}
 

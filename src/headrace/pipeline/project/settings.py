@@ -22,8 +22,8 @@ from pathlib import Path
 
 from headrace.client.config import ConsumerConfig
 from headrace.pipeline.project.definition import ViewDefinition
-from headrace.pipeline.project.secret_references import MissingSecret, with_secrets
 from headrace.pipeline.project.toml_files import Problem, ProjectError, Section, TomlFile
+from headrace.pipeline.secret_references import MissingSecret, with_secrets
 from headrace.pipeline.serving.database_url import DEFAULT_SERVING_URL, PROJECT_FILE, parse_url
 from headrace.pipeline.serving.errors import ServingError
 

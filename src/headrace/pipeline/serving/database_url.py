@@ -1,18 +1,21 @@
 """Finds the URL of the serving database: given directly, or in the settings of a project.
 
 ``sqlite:///FILE`` (relative to the folder of the project) or ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``. A
-project has it in ``headrace.toml``, ``[serving] url``. Only that setting is read here, so that a mistake in the file of
-a view does not prevent queries.
+project has it in ``headrace.toml``, ``[serving] url``, which may refer to secrets (``secret_references.py``). Only that
+setting is read here, so that a mistake in the file of a view does not prevent queries. No error shows the URL, because
+it may contain a password.
 """
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from headrace.pipeline.secret_references import MissingSecret, with_secrets
 from headrace.pipeline.serving.errors import ServingError
 
 DEFAULT_SERVING_URL = "sqlite:///headrace-views.db"
@@ -24,11 +27,12 @@ def parse_url(url: str, folder: Path | None = None) -> URL:
     """The URL for SQLAlchemy, with the driver that Headrace uses and an absolute path.
 
     :param folder: the folder of a relative path; by default the working directory.
+    :raises ServingError: if the text is not a URL, or the database is not supported.
     """
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise ServingError(f"{url!r} is not the URL of a database: use {_USE}") from None
+    except (ArgumentError, ValueError):
+        raise ServingError(f"this is not the URL of a database: use {_USE}") from None
     backend = parsed.drivername.partition("+")[0]
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
@@ -41,7 +45,10 @@ def parse_url(url: str, folder: Path | None = None) -> URL:
 
 
 def serving_url(project_or_url: str | Path) -> str:
-    """The URL itself, or the one of the project in that folder. A password in it is kept."""
+    """The URL itself, or the one of the project in that folder. A password in it is kept.
+
+    :raises ServingError: if there is no URL that can be used.
+    """
     if isinstance(project_or_url, str) and "://" in project_or_url:
         return parse_url(project_or_url).render_as_string(hide_password=False)
     folder = Path(project_or_url)
@@ -60,4 +67,8 @@ def serving_url(project_or_url: str | Path) -> str:
     url = section.get("url", DEFAULT_SERVING_URL) if isinstance(section, dict) else None
     if not isinstance(url, str):
         raise ServingError(f"{file}: [serving] url must be a text such as {DEFAULT_SERVING_URL!r}")
+    try:
+        url = with_secrets(url, folder.absolute(), os.environ)
+    except MissingSecret as error:
+        raise ServingError(f"{file}: [serving] url: {error}") from None
     return parse_url(url, folder.absolute()).render_as_string(hide_password=False)
