@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from headrace.broker.network.processor import CallsToLoop, Processor
+from headrace.broker.network.processor import CALLS_PER_ITERATION, CallsToLoop, Processor
 
 
 class Loop:
@@ -16,6 +16,8 @@ class Loop:
 
     def call_soon_threadsafe(self, call):
         self.calls.append(call)
+
+    call_soon = call_soon_threadsafe
 
     def run(self):
         while self.calls:
@@ -85,6 +87,23 @@ def test_a_call_that_fails_does_not_hold_up_the_calls_after_it(loop, caplog):
     loop.run()
     assert done == ["first", "last", "requests"]
     assert "our mistake" in caplog.text
+
+
+def test_many_calls_do_not_keep_the_loop_busy(loop):
+    done = []
+    calls = CallsToLoop(loop, lambda: done.append("requests"))
+    for number in range(CALLS_PER_ITERATION + 10):
+        calls.add(lambda number=number: done.append(number))
+    calls.hand_over()
+    loop.calls.pop(0)()
+    assert done == [*range(CALLS_PER_ITERATION), "requests"]
+    calls.add(lambda: done.append("later"))
+    calls.hand_over()
+    assert len(loop.calls) == 1
+    loop.run()
+    assert done[CALLS_PER_ITERATION + 1 :] == [
+        *range(CALLS_PER_ITERATION, CALLS_PER_ITERATION + 10), "later", "requests",
+    ]  # fmt: skip
 
 
 def test_a_thread_does_not_continue_the_handshake_of_a_channel_that_has_moved(loop, stack, processors):

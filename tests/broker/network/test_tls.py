@@ -13,13 +13,14 @@ from time import monotonic, sleep
 import pytest
 import trustme
 from broker_harness import BROKER, Client, batch
-from tls_harness import AUTHORITY, InPieces, TlsRawClient, client_context, tls_broker
 
 from headrace import Broker
 from headrace.broker.start_error import StartError
+from headrace.peer_log import PeerLog
 from headrace.properties import ConfigError
 from headrace.protocol.api import Api
 from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response
+from tls_harness import AUTHORITY, InPieces, TlsRawClient, client_context, tls_broker
 
 SET = 0
 
@@ -35,6 +36,14 @@ def opened(broker):
     """Opens clients that are closed at the end."""
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(TlsRawClient(broker.bootstrap_servers, **options))
+
+
+@pytest.fixture(autouse=True)
+def fresh_log(broker):
+    """The log of a broker does not repeat the lines of an earlier test."""
+    broker.core.connections.peer_log = PeerLog(
+        logging.getLogger("headrace.broker.network"), broker.core.clock.monotonic_ms
+    )
 
 
 def is_answered(client):

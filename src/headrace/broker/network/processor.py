@@ -38,6 +38,9 @@ _EVENTS_PER_TURN = 64
 _BUFFER_BYTES = 256 * 1024
 _LOOP_BUFFER_BYTES = 32 * 1024
 
+#: More calls of a network thread wait for the next iteration of the loop: a thousand connections may end at once.
+CALLS_PER_ITERATION = 64
+
 Call = Callable[[], None]
 #: A method of a channel, with its channel.
 Task = tuple["TlsChannel", Callable[["TlsChannel"], None]]
@@ -69,12 +72,15 @@ class CallsToLoop:
     def _run(self) -> None:
         self._is_scheduled = False
         calls = self._calls
-        for _ in range(len(calls)):
+        for _ in range(min(len(calls), CALLS_PER_ITERATION)):
             try:
                 calls.popleft()()
             except Exception:  # a fault of ours: the other connections must not wait for their turn
                 logger.exception("the loop failed to run a call of a network thread")
         self._then()
+        if calls and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run)
 
 
 class Processor:
