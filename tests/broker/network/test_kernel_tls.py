@@ -3,10 +3,10 @@
 import errno
 
 import pytest
-from tls_harness import tls_config
 
 from headrace import Broker
 from headrace.broker.network.kernel_tls import KernelTls, ask_kernel, find_kernel_tls, log_kernel_tls
+from tls_harness import tls_config
 
 
 @pytest.mark.parametrize(

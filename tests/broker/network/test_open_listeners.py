@@ -11,7 +11,6 @@ from time import monotonic, sleep
 import pytest
 from broker_harness import BROKER, Client, await_on_loop
 from sasl_harness import PLAIN_JAAS, USERS, add_scram_users, log_in
-from tls_harness import AUTHORITY, TlsRawClient, client_context, pem_of
 
 from headrace import Broker
 from headrace.broker.start_error import StartError
@@ -22,6 +21,7 @@ from headrace.security.sasl.plain import PlainClient
 from headrace.security.sasl.scram_client import ScramClient
 from headrace.testing.ports import free_port
 from headrace.testing.raw_client import RawClient
+from tls_harness import AUTHORITY, TlsRawClient, client_context, pem_of
 
 SET, DELETE = 0, 1
 MAP = "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT,TLS:SSL,LOGIN:SASL_PLAINTEXT,BOTH:SASL_SSL"
