@@ -84,6 +84,15 @@ def test_a_client_has_a_largest_number_of_series():
     assert (stored.count, stored.dropped) == (MAX_SERIES_PER_CLIENT, 7)
 
 
+def test_a_series_that_the_last_three_pushes_lack_is_removed():
+    stored = store()
+    stored.update(instance(), [point(1.0, member="old"), point(2.0)])
+    for _ in range(3):
+        assert samples(stored) == [1.0, 2.0]
+        stored.update(instance(), [point(2.0)])
+    assert (samples(stored), stored.count) == ([2.0], 1)
+
+
 def test_a_name_has_one_kind():
     stored = store()
     stored.update(instance(2), [point(1.0)])

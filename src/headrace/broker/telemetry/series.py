@@ -1,8 +1,11 @@
 """Holds the last values of the metrics that clients have pushed, for the metrics endpoint.
 
 A series is a metric of one client with one set of labels. A delta is added to the stored value, so a counter grows as
-long as the broker knows the client. The number of series is bounded for each client and for the broker
-(``headrace.telemetry.max.series``). Series above the bound are dropped and counted; the push succeeds all the same.
+long as the broker knows the client. A client pushes all of its metrics each time, so a series that the last three
+pushes lack is removed: its labels have changed (a consumer has joined again under another member id, for example).
+
+The number of series is bounded for each client and for the broker (``headrace.telemetry.max.series``). Series above the
+bound are dropped and counted; the push succeeds all the same.
 
 The event loop changes the store. A scrape reads it on its own thread: every value is replaced as a whole.
 """
@@ -10,6 +13,7 @@ The event loop changes the store. A scrape reads it on its own thread: every val
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.broker.telemetry.instances import ClientInstance
 
 MAX_SERIES_PER_CLIENT = 2_000
+_KEPT_PUSHES = 3
 
 #: The labels that tell clients apart. Attributes with the same names are overwritten.
 _CLIENT_LABELS = ("client_instance_id", "client_id", "client_software_name", "client_software_version")
@@ -30,11 +35,24 @@ class Series(NamedTuple):
     labels: Labels
 
 
-class ClientSeries(NamedTuple):
+@dataclass(slots=True)
+class ClientSeries:
     """The series of one client: the labels that all of them have, and the value of each."""
 
     labels: dict[str, str]
-    values: dict[Series, float | Distribution]
+    values: dict[Series, float | Distribution] = field(default_factory=dict)
+    #: The number of pushes, and the number of the last push that had each series.
+    pushes: int = 0
+    last_pushes: dict[Series, int] = field(default_factory=dict)
+
+    def remove_outdated(self) -> int:
+        """Removes the series that the last pushes lack, and returns their number."""
+        self.pushes += 1
+        oldest = self.pushes - _KEPT_PUSHES
+        outdated = [series for series, number in self.last_pushes.items() if number <= oldest]
+        for series in outdated:
+            del self.values[series], self.last_pushes[series]
+        return len(outdated)
 
 
 class SeriesStore:
@@ -55,7 +73,8 @@ class SeriesStore:
             return
         client = self._clients.get(instance.instance_id)
         if client is None:
-            client = self._clients[instance.instance_id] = ClientSeries(_labels_of(instance), {})
+            client = self._clients[instance.instance_id] = ClientSeries(_labels_of(instance))
+        self.count -= client.remove_outdated()
         values, room = client.values, self._max_series() - self.count
         for point in points:
             series = Series(point.name, point.kind, point.labels)
@@ -66,6 +85,7 @@ class SeriesStore:
                     continue
                 room -= 1
                 self.count += 1
+            client.last_pushes[series] = client.pushes
             values[series] = point.value if stored is None or not point.is_delta else _sum(stored, point.value)
 
     def forget(self, instance_id: UUID) -> None:
