@@ -1,4 +1,4 @@
-"""Rows of the ACL matrix: settings of topics, brokers, loggers, groups and client metrics; telemetry."""
+"""Rows of the ACL matrix: settings of topics, brokers, loggers, groups and client metrics; telemetry; features."""
 
 from __future__ import annotations
 
@@ -180,4 +180,17 @@ TELEMETRY = (
     Row("get_telemetry", Api.GET_TELEMETRY_SUBSCRIPTIONS, 0, lambda _: {"client_instance_id": None}),
     Row("push_telemetry", Api.PUSH_TELEMETRY, 0, lambda _: {"client_instance_id": uuid4(), **_PUSH}),
 )
-ROWS = DESCRIBE + ALTER + TELEMETRY
+FEATURES = (
+    Row(
+        "update_features",
+        Api.UPDATE_FEATURES,
+        1,
+        lambda _: {
+            "timeout": 10_000,
+            "feature_updates": [{"feature": "no.feature", "max_version_level": 1, "upgrade_type": 1}],
+            "validate_only": True,
+        },
+        (cluster(Op.ALTER),),
+    ),
+)
+ROWS = DESCRIBE + ALTER + TELEMETRY + FEATURES

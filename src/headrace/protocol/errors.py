@@ -297,6 +297,9 @@ class UnacceptableCredential(KafkaError, code=ErrorCode.unacceptable_credential)
 class DuplicateResource(KafkaError, code=ErrorCode.duplicate_resource): ...
 
 
+class InvalidUpdateVersion(KafkaError, code=ErrorCode.invalid_update_version): ...
+
+
 class ThrottlingQuotaExceeded(KafkaError, code=ErrorCode.throttling_quota_exceeded): ...
 
 

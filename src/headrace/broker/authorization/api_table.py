@@ -137,6 +137,7 @@ NEEDS: dict[Api, tuple[Need, ...]] = {
     Api.ALTER_CLIENT_QUOTAS: (Need(_ALTER_CONFIGS, _CLUSTER),),
     Api.DESCRIBE_USER_SCRAM_CREDENTIALS: (Need(_DESCRIBE, _CLUSTER),),
     Api.ALTER_USER_SCRAM_CREDENTIALS: (Need(_ALTER, _CLUSTER),),
+    Api.UPDATE_FEATURES: (Need(_ALTER, _CLUSTER),),
     Api.DESCRIBE_CLUSTER: (
         Need(_DESCRIBE, _CLUSTER, "for the operations that the client may do on the cluster; every client sees the "
              "brokers"),

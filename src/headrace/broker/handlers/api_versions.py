@@ -30,7 +30,7 @@ from headrace.protocol.api import Api, versions_of
 from headrace.protocol.errors import ErrorCode
 
 #: The enabled level of each feature, which is also the highest known level.
-_FEATURES = {"group.version": 1, "transaction.version": 2}
+FEATURES = {"group.version": 1, "transaction.version": 2}
 _FEATURES_EPOCH = 0
 _RANGES_FROM_0_SINCE = 4
 _TELEMETRY = frozenset({Api.GET_TELEMETRY_SUBSCRIPTIONS, Api.PUSH_TELEMETRY})
@@ -54,11 +54,11 @@ async def handle(request: Request, served_apis: tuple[Api, ...], telemetry: Tele
 def _features(version: int) -> dict[str, Any]:
     supported = [
         {"name": name, "min_version": 0, "max_version": level}
-        for name, level in _FEATURES.items()
+        for name, level in FEATURES.items()
         if version >= _RANGES_FROM_0_SINCE
     ]
     finalized = [
-        {"name": name, "max_version_level": level, "min_version_level": level} for name, level in _FEATURES.items()
+        {"name": name, "max_version_level": level, "min_version_level": level} for name, level in FEATURES.items()
     ]
     return {
         "supported_features": supported,
