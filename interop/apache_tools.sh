@@ -51,6 +51,39 @@ loggers() {
 
 lines() { seq 50 | sed 's/.*/key&=value&/'; }
 
+client_metrics() {
+    tool ClientMetricsCommand $(at) --alter --name made --metrics org.apache.kafka.producer. --interval 5000 \
+        --match 'client_id=a.*,client_software_name=apache-kafka-java'
+    expect '^made$' tool ClientMetricsCommand $(at) --list
+    expect 'match=client_id=a.\*,client_software_name=apache-kafka-java' tool ClientMetricsCommand $(at) --describe --name made
+    expect 'interval.ms=5000 ' config --describe --client-metrics made
+    fails tool ClientMetricsCommand $(at) --alter --name made --interval 5
+    tool ClientMetricsCommand $(at) --delete --name made
+    lacks '^made$' tool ClientMetricsCommand $(at) --list
+}
+
+# Kafka's own producer pushes its metrics as it is, and they are served.
+java_pushes_metrics() {
+    local metrics_port
+    metrics_port=$(free_port)
+    start_headrace telemetry "$work/telemetry" --metrics "127.0.0.1:$metrics_port"
+    headrace client-metrics $(at) --alter --name all --metrics '*' --interval 100
+    tool ProducerPerformance $(at) --topic pushed --num-records 2000 --record-size 100 --throughput 400
+    bounded curl -sf "http://127.0.0.1:$metrics_port/metrics" >"$work/pushed.out"
+    grep -qE '^org_apache_kafka_producer_[a-z_]+\{.*client_software_name="apache-kafka-java"' "$work/pushed.out"
+    stop_broker telemetry
+}
+
+# A cluster with ZooKeeper has features at fixed levels, and no quorum.
+features_and_quorum() {
+    expect 'group.version.*FinalizedVersionLevel: 1' tool FeatureCommand $(at) describe
+    tool FeatureCommand $(at) upgrade --feature group.version=1
+    fails tool FeatureCommand $(at) upgrade --feature metadata.version=20 >"$work/features.out" 2>&1
+    grep -q 'is not a feature of this cluster' "$work/features.out"
+    fails tool MetadataQuorumCommand $(at) describe --status >"$work/quorum.out" 2>&1
+    grep -q 'does not support DESCRIBE_QUORUM' "$work/quorum.out"
+}
+
 console() {
     tool TopicCommand $(at) --create --topic console --partitions 2
     lines | tool ConsoleProducer $(at) --topic console --reader-property parse.key=true \
@@ -116,6 +149,9 @@ cluster() {
 apache_tools() {
     check 'tools: kafka-topics' topics
     check 'tools: kafka-configs' configs
+    check 'tools: kafka-client-metrics' client_metrics
+    check 'tools: metrics that a Java producer pushes' java_pushes_metrics
+    check 'tools: kafka-features and -metadata-quorum' features_and_quorum
     check 'tools: kafka-configs, log levels' loggers
     check 'tools: kafka-console-producer and -consumer' console
     check 'tools: kafka-producer-perf-test' producer_perf
