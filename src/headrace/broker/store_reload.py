@@ -67,7 +67,7 @@ class StoreReload(Generic[T]):
                 logger.info("%s uses new key and trust stores for new connections", self._what)
 
     def _settings_changed(self, names: frozenset[str]) -> None:
-        if any(".ssl." in name for name in names):
+        if any(".ssl." in name or name.startswith("ssl.") for name in names):
             task = asyncio.get_running_loop().create_task(self.reload())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

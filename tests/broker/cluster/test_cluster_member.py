@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from cluster_member_harness import Recorder
 
 from headrace.broker.cluster.cluster_member import ClusterMember
+from headrace.coordination.interface import ConnectionLostError
 
 
 def member(*, is_open=True):
@@ -36,3 +37,23 @@ def test_a_deleted_topic_is_forgotten_by_all_parts():
     made._topic_deleted("t")
     assert made.configs.calls == made.replicas.logs.calls == [("topic_deleted", "t")]
     assert made.calls == ["t"]
+
+
+async def test_addresses_are_registered_again_if_the_tree_is_away(monkeypatch, caplog):
+    monkeypatch.setattr("headrace.broker.cluster.cluster_member._UPDATE_AGAIN_AFTER_S", 0)
+    made = member()
+    answers = iter([ConnectionLostError(), ConnectionLostError(), None])
+
+    async def update():
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+
+    made.registration = SimpleNamespace(update=update)
+    await made.addresses_changed()
+    assert next(answers, "all") == "all"
+    assert caplog.text.count("cannot be registered now") == 2
+
+
+async def test_addresses_of_a_member_that_is_not_open_are_not_registered():
+    await member(is_open=False).addresses_changed()

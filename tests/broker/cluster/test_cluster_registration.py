@@ -90,6 +90,19 @@ async def test_the_registration_has_the_advertised_addresses(member):
     assert stat.ephemeral_owner == broker.coordination.session_id
 
 
+async def test_changed_addresses_are_registered_under_the_same_epoch(member):
+    broker, registration = member("a", broker_id=1, listeners="PLAINTEXT://h:1")
+    await registration.identify()
+    await registration.update()
+    assert await broker.coordination.exists("/brokers/ids/1") is None, "the broker is not registered yet"
+    await registration.register()
+    broker.config.apply_dynamic({"advertised.listeners": "PLAINTEXT://out:9"}, {})
+    await registration.update()
+    assert (await content(broker, "/brokers/ids/1"))["endpoints"] == ["PLAINTEXT://out:9"]
+    _, stat = await broker.coordination.get("/brokers/ids/1")
+    assert registration.broker_epoch == stat.czxid
+
+
 async def test_a_new_session_is_a_new_epoch(member):
     broker, registration = member("a", broker_id=1)
     await registration.identify()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from ssl import TLSVersion
 
 import pytest
 
@@ -109,3 +110,28 @@ def test_a_store_that_is_not_there_stops_the_broker(tmp_path):
     os.unlink(tmp_path / "server-issuer.pem")
     with pytest.raises(ConfigError, match=r"server-issuer\.pem"):
         link_security(config(listeners="SSL://127.0.0.1:1", **{"security.inter.broker.protocol": "SSL"}, **settings))
+
+
+async def test_another_mechanism_counts_for_the_next_login():
+    """sasl.mechanism.inter.broker.protocol"""
+    settings = {**SASL, "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN"}
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    settings["listener.name.sasl_plaintext.plain.sasl.jaas.config"] = f'{plain} user_b="s" username="b" password="s";'
+    made = config(**settings, **{JAAS: f'{SCRAM} username="a" password="s";'})
+    credentials = link_security(made).credentials
+    assert (await credentials.begin()).name == credentials.mechanism == "SCRAM-SHA-512"
+    made.apply_dynamic({"sasl.mechanism.inter.broker.protocol": "PLAIN"}, {})
+    assert (await credentials.begin()).name == credentials.mechanism == "PLAIN"
+
+
+async def test_settings_of_the_tls_client_count_for_the_next_connection(tmp_path):
+    """ssl.protocol, ssl.endpoint.identification.algorithm"""
+    settings = certificate().write(tmp_path)
+    made = config(**{"security.inter.broker.protocol": "SSL", "listeners": "SSL://127.0.0.1:1"}, **settings)
+    security = link_security(made)
+    assert security.tls().check_hostname
+    assert security.tls().maximum_version in (TLSVersion.TLSv1_3, TLSVersion.MAXIMUM_SUPPORTED)
+    made.apply_dynamic({"ssl.protocol": "TLSv1.2", "ssl.endpoint.identification.algorithm": ""}, {})
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+    assert not security.tls().check_hostname
+    assert security.tls().maximum_version is TLSVersion.TLSv1_2

@@ -117,8 +117,24 @@ def test_a_read_only_setting_is_described_as_such_and_cannot_be_changed(name: st
 
 
 @pytest.mark.parametrize(
-    "name", sorted(name for name, key in BROKER_KEYS.items() if key.update is not Update.READ_ONLY)
+    "name",
+    [
+        "auto.leader.rebalance.enable",
+        "leader.imbalance.check.interval.seconds",
+        "leader.imbalance.per.broker.percentage",
+        "inter.broker.listener.name",
+        "security.inter.broker.protocol",
+        "log.cleaner.enable",
+        "super.users",
+    ],
 )
+def test_settings_that_are_read_only_in_kafka_are_so_here(name: str) -> None:
+    assert name not in kafkas_modes()
+    (entry,) = describe_broker(BrokerConfig.load({}), DescribeOptions(names=[name]))
+    assert entry["read_only"] is True
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
 def test_a_dynamic_setting_is_not_described_as_read_only(name: str) -> None:
     (entry,) = describe_broker(BrokerConfig.load({}), DescribeOptions(names=[name]))
     assert entry["read_only"] is False

@@ -5,13 +5,13 @@ from contextlib import ExitStack
 
 import pytest
 from broker_harness import BROKER, Client
-from tls_harness import TlsRawClient, tls_broker, tls_config
 
 from headrace import Broker
 from headrace.protocol.api import Api
 from headrace.testing.raw_client import RawClient
+from tls_harness import TlsRawClient, tls_broker, tls_config
 
-SET = 0
+SET, DELETE = 0, 1
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
 
 
@@ -101,6 +101,38 @@ def test_connections_above_a_lower_limit_are_closed(opened):
         assert [client.is_closed_by_peer() for client in clients[:4]] == [True] * 4
         assert is_answered(clients[5])
         admin.close()
+
+
+def test_the_limit_of_a_listener_changes(opened):
+    """max.connections with a listener's prefix"""
+    name = "listener.name.out.max.connections"
+    with two_listeners() as broker, Client(address(broker, "IN")) as admin:
+        clients = [opened(broker, "OUT") for _ in range(2)]
+        assert all(map(is_answered, clients))
+        assert admin.alter(BROKER, "", (name, SET, "2")).error_code == 0
+        waiting = opened(broker, "OUT")
+        waiting.send(Api.API_VERSIONS, 0)
+        assert is_answered(admin)
+        assert nothing_has_come(waiting)
+        assert admin.alter(BROKER, "0", (name, SET, "3")).error_code == 0
+        assert waiting.receive().error_code == 0
+
+
+def test_the_limits_per_address_change(opened):
+    """max.connections.per.ip, max.connections.per.ip.overrides"""
+    with two_listeners() as broker, Client(address(broker, "IN")) as admin:
+        clients = [opened(broker, "OUT") for _ in range(2)]
+        assert all(map(is_answered, clients))
+        assert admin.alter(BROKER, "", ("max.connections.per.ip", SET, "3")).error_code == 0
+        assert opened(broker, "OUT").is_closed_by_peer()
+        assert all(map(is_answered, clients)), "open connections stay"
+        assert admin.alter(BROKER, "", ("max.connections.per.ip.overrides", SET, "127.0.0.1:5")).error_code == 0
+        clients += [opened(broker, "OUT") for _ in range(2)]
+        assert all(map(is_answered, clients))
+        assert opened(broker, "OUT").is_closed_by_peer()
+        assert admin.alter(BROKER, "", ("max.connections.per.ip.overrides", DELETE, None)).error_code == 0
+        assert admin.alter(BROKER, "", ("max.connections.per.ip", SET, "6")).error_code == 0
+        assert is_answered(opened(broker, "OUT"))
 
 
 # -- clients that are not authenticated

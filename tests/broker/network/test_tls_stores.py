@@ -8,7 +8,18 @@ from contextlib import contextmanager
 import pytest
 import trustme
 from broker_harness import BROKER, Client
-from tls_harness import AUTHORITY, TlsRawClient, client_context, pem_of, tls_config
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.hazmat.primitives.serialization.pkcs12 import (
+    PKCS12Certificate,
+    serialize_java_truststore,
+    serialize_key_and_certificates,
+)
+from cryptography.x509 import load_pem_x509_certificate
 
 from certificates import certificate
 from headrace import Broker
@@ -21,6 +32,7 @@ from headrace.protocol.errors import ErrorCode
 from headrace.security.tls import loaded_stores
 from headrace.testing.broker_process import BrokerProcess, StartFailed
 from headrace.testing.raw_client import RawClient
+from tls_harness import AUTHORITY, TlsRawClient, client_context, pem_of, tls_config
 
 SET, DELETE = 0, 1
 PREFIX = "listener.name.external."
@@ -237,6 +249,45 @@ def test_a_trust_store_that_has_changed_counts_for_new_clients(tmp_path):
         (tmp_path / "trust.pem").write_bytes(STRANGER.cert_pem.bytes())
         assert alter(admin, (f"{PREFIX}ssl.truststore.location", SET, str(tmp_path / "trust.pem"))) == (0, "")
         with TlsRawClient(address(broker), context=stranger) as client:
+            assert is_answered(client)
+
+
+def test_stores_of_another_type_replace_others(tmp_path):
+    """ssl.keystore.type and .password, ssl.key.password, ssl.truststore.type and .password"""
+
+    def loaded(issued):
+        key, chain = pem_of(issued)
+        return load_pem_private_key(key.encode(), None), load_pem_x509_certificate(chain.encode())
+
+    def changed(**values):
+        return [(f"{PREFIX}ssl.{name.replace('_', '.')}", SET, str(value)) for name, value in values.items()]
+
+    encrypted = BestAvailableEncryption(b"canary")
+    settings = {"password.encoder.secret": "s", f"{PREFIX}ssl.client.auth": "requested"}
+    with two_listeners(tmp_path, **settings) as (broker, admin):
+        key, own = loaded(issue())
+        (tmp_path / "keys.p12").write_bytes(serialize_key_and_certificates(b"own", key, own, None, encrypted))
+        keys = changed(keystore_type="PKCS12", keystore_location=tmp_path / "keys.p12", keystore_password="canary")
+        assert alter(admin, *keys) == (0, "")
+        assert certificate_of(broker) == own.public_bytes(Encoding.DER)
+
+        key, own = loaded(issue())
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encrypted) + own.public_bytes(Encoding.PEM)
+        (tmp_path / "secret.pem").write_bytes(pem)
+        keys = changed(keystore_type="PEM", keystore_location=tmp_path / "secret.pem", key_password="canary")
+        assert alter(admin, *keys, (f"{PREFIX}ssl.keystore.password", DELETE, None)) == (0, "")
+        assert certificate_of(broker) == own.public_bytes(Encoding.DER)
+
+        context = client_context(STRANGER.issue_cert("client"))
+        with pytest.raises((ssl.SSLError, OSError, EOFError)), TlsRawClient(address(broker), context=context) as client:
+            is_answered(client)
+        stranger = load_pem_x509_certificate(STRANGER.cert_pem.bytes())
+        trusted = serialize_java_truststore([PKCS12Certificate(stranger, b"stranger")], encrypted)
+        (tmp_path / "trust.p12").write_bytes(trusted)
+        location = tmp_path / "trust.p12"
+        trust = changed(truststore_type="PKCS12", truststore_location=location, truststore_password="canary")
+        assert alter(admin, *trust) == (0, "")
+        with TlsRawClient(address(broker), context=context) as client:
             assert is_answered(client)
 
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 logger = getLogger(__name__)
 
 _NO_SESSION = -1
+_UPDATE_AGAIN_AFTER_S = 1.0
 #: How long a registered broker waits for its first UpdateMetadata request before it serves clients all the same.
 _FIRST_METADATA_WAIT_S = 15.0
 
@@ -254,8 +255,13 @@ class ClusterMember(ClusterRole):
         self.replicas.defaults_changed()
 
     async def addresses_changed(self) -> None:
-        if self.is_open:
-            await self.registration.update()
+        while self.is_open:
+            try:
+                await self.registration.update()
+                return
+            except CoordinationError as error:
+                logger.warning("the present addresses cannot be registered now: %r", error)
+            await asyncio.sleep(_UPDATE_AGAIN_AFTER_S)
 
     async def log_dir_failed(self) -> None:
         self.replicas.log_dirs_failed()
