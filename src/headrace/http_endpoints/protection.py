@@ -8,7 +8,6 @@ read. Who wants that must say so.
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from logging import getLogger
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.http_endpoints.access import Access
 from headrace.properties import ConfigError
+from headrace.security.file_stamps import Stamp, stamp_of
 
 if TYPE_CHECKING:
     from ssl import SSLContext, SSLObject
@@ -108,16 +108,8 @@ class _RenewedCertificate:
                 logger.error("the renewed certificate is not used: %s", error)
         connection.context = self._current
 
-    def _read_stamps(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(file) for file in self._files]
-
-
-def _stamp(file: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    def _read_stamps(self) -> list[Stamp]:
+        return [stamp_of(file) for file in self._files]
 
 
 def numerical_address(host: str, port: int) -> str:

@@ -205,21 +205,21 @@ class StoredTokens:
         if not is_token_id(token_id):
             logger.warning("a notification of changed delegation tokens names no token: %r", content[:100])
             return
-        found = await self._read(token_id)
-        if found is None:
-            self._forget(token_id)
-        else:
-            self._put(found[0])
+        self._set(token_id, await self._read(token_id))
 
     async def _read_all(self) -> None:
         ids = await self._coordination.children(TOKENS)
         for gone in self._by_id.keys() - set(ids):
             self._forget(gone)
         async for token_id, found in read_each(self._read, ids):
-            if found is None:
-                self._forget(token_id)
-            else:
-                self._put(found[0])
+            self._set(token_id, found)
+
+    def _set(self, token_id: str, found: tuple[IssuedToken, int] | None) -> None:
+        """Keeps what :meth:`_read` has found."""
+        if found is None:
+            self._forget(token_id)
+        else:
+            self._put(found[0])
 
     async def _read(self, token_id: str) -> tuple[IssuedToken, int] | None:
         """Returns a token and the version of its znode; None if there is no such token."""

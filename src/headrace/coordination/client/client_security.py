@@ -130,7 +130,7 @@ def _tls_context(settings: Mapping[str, object]) -> SSLContext:
     values = {name.removeprefix("zookeeper."): value for name, value in settings.items() if name.startswith(_TLS)}
     for store in ("keystore", "truststore"):
         if values.get(f"ssl.{store}.type") is None and (location := _text(settings, f"{_TLS}{store}.location")):
-            values[f"ssl.{store}.type"] = _store_type(store, location)
+            values[f"ssl.{store}.type"] = store_type_of(location, f"{_TLS}{store}.type")
     # As in ZooKeeper, the key has the password of its store, and only ssl.protocol is enabled by default.
     values["ssl.key.password"] = values.get("ssl.keystore.password")
     protocol = _text(settings, f"{_TLS}protocol") or "TLSv1.2"
@@ -144,10 +144,13 @@ def _tls_context(settings: Mapping[str, object]) -> SSLContext:
         raise ConfigError([f"TLS to ZooKeeper (zookeeper.ssl.*): {problem}" for problem in error.problems]) from None
 
 
-def _store_type(store: str, location: str) -> str:
+def store_type_of(location: str, setting: str) -> str:
+    """Returns the type of a store by the end of its file's name.
+
+    :param setting: the setting that can say the type, too.
+    :raises ConfigError: if the name says nothing.
+    """
     found = _STORE_TYPES.get(Path(location).suffix.lower())
     if found is None:
-        raise ConfigError(
-            f"The type of {location} cannot be seen from its name; set {_TLS}{store}.type to PEM, PKCS12 or JKS"
-        )
+        raise ConfigError(f"The type of {location} cannot be seen from its name; set {setting} to PEM, PKCS12 or JKS")
     return found

@@ -1,15 +1,15 @@
 """The stores of a listener as they were read, with the stamps of their files.
 
 Kafka replaces the stores of a listener at run time, either because a setting has changed or because a file was written
-again. A file has changed if its number, its size or its time of modification has.
+again (``file_stamps.py``).
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.security.file_stamps import Stamp, stamp_of
 from headrace.security.tls.names import certificate_subject
 from headrace.security.tls.stores import KeyEntry, load_key_store, load_trust_store
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.security.tls.options import TlsOptions
-
-#: Inode, size and time of modification of a file; None if there is no such file.
-Stamp = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +55,6 @@ def _is_valid(certificate: bytes, now: datetime) -> bool:
 
 
 def _stamps(options: TlsOptions) -> tuple[Stamp, ...]:
-    return tuple(_stamp(path) for path in (options.keystore_location, options.truststore_location) if path is not None)
-
-
-def _stamp(path: str) -> Stamp:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return tuple(
+        stamp_of(path) for path in (options.keystore_location, options.truststore_location) if path is not None
+    )

@@ -15,6 +15,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.coordination.client.client_security import store_type_of
 from headrace.coordination.server.four_letter_words import ALWAYS, enabled_words
 from headrace.coordination.server.service import DEFAULT_MAX_CONNECTIONS_PER_ADDRESS
 from headrace.properties import ConfigError
@@ -66,8 +67,6 @@ _IGNORED = (
 )  # fmt: skip
 _PREFIX = "zookeeper."
 _CLIENT_AUTH = {"need": "required", "want": "requested", "none": "none"}
-#: The store types by the end of a file's name, as ZooKeeper detects them.
-_STORE_TYPES = {".jks": "JKS", ".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
 
 Address = tuple[str, int]
 
@@ -184,9 +183,4 @@ def _store_type(settings: Mapping[str, str], store: str) -> str | None:
     location, given = settings.get(f"{store}.location"), settings.get(f"{store}.type")
     if given is not None or location is None:
         return given
-    found = _STORE_TYPES.get(Path(location).suffix.lower())
-    if found is None:
-        raise ConfigError(
-            f"The type of {location} cannot be seen from its name; set {store}.type to PEM, PKCS12 or JKS"
-        )
-    return found
+    return store_type_of(location, f"{store}.type")
