@@ -27,6 +27,8 @@ ARGUMENTS = {
     "transactions": "list",
     "reassign-partitions": "--list",
     "leader-election": "--election-type preferred --all-topic-partitions",
+    "preferred-replica-election": "",
+    "client-metrics": "--list",
     "broker-api-versions": "",
 }
 OTHER_FLAGS = {
