@@ -71,15 +71,15 @@ def test_metrics_that_are_not_wanted_or_have_no_value_are_left_out():
     assert [point.value for point in PointCollector(START).collect([total(5), gauge(3)], wanted, FIRST)] == [3]
 
 
-def test_totals_count_from_the_start_or_from_the_last_push_that_was_accepted():
+def test_totals_count_from_the_start_or_from_the_last_push_that_was_not_refused():
     cumulative, delta = PointCollector(START), PointCollector(START)
     pushes = []
     for value, wall_ms, is_accepted in ((5, FIRST, True), (8, SECOND, False), (9, THIRD, True)):
         for collector, wanted in ((cumulative, ALL), (delta, DELTA)):
             (point,) = collector.collect([total(value)], wanted, wall_ms)
             pushes.append((point.value, point.since_wall_ms))
-            if is_accepted:
-                collector.accepted()
+            if not is_accepted:
+                collector.refused()
     assert pushes[::2] == [(5, START), (8, START), (9, START)]
     assert pushes[1::2] == [(5, START), (3, FIRST), (4, FIRST)], "a push that was refused is in the next one"
 
@@ -88,13 +88,11 @@ def test_a_gauge_is_never_a_difference():
     collector = PointCollector(START)
     for wall_ms in (FIRST, SECOND):
         assert [point.value for point in collector.collect([gauge(7)], DELTA, wall_ms)] == [7]
-        collector.accepted()
 
 
 def test_another_kind_of_totals_begins_anew():
     collector = PointCollector(START)
     collector.collect([total(5)], DELTA, FIRST)
-    collector.accepted()
     collector.reset()
     (point,) = collector.collect([total(6)], DELTA, SECOND)
     assert (point.value, point.since_wall_ms) == (6, START)

@@ -4,8 +4,9 @@ Like Java's clients, a sensor keeps a few samples (``metrics.num.samples``, 2) o
 (``metrics.sample.window.ms``, 30 s). Averages, maxima and rates are those of the samples, so they forget what is older
 than a minute. Totals are those of the whole life.
 
-One thread records, and any thread may read. A reader that comes while a value is recorded may see the count without the
-sum. That error is one event, and lasts for one reading.
+Any thread may read. A reader that comes while a value is recorded may see the count without the sum. Almost all
+sensors are recorded by one thread. Several threads record how long their ``send()`` waited for memory or metadata: if
+two of them end in the same microsecond, one of the values may be lost.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ every time:
 3. The session reads the source from these positions on.
 
 A *round* is one transaction: records, the runs that contain their new offsets, and the positions behind them. A round
-collects records until the source has no more for a moment, or until the round is large or old enough. A round is
-committed completely or not at all, so a crash leaves no part of a round.
+collects records until the source has no more for a moment, or until the round is large (``round_size.py``) or old
+enough. A round is committed completely or not at all, so a crash leaves no part of a round.
 
 Positions contain the source's cluster and topic, and the topic ids of both sides. So a mirror with the same name but
 another source is detected. A topic that was deleted on either side and created again is mirrored from its start.
@@ -34,6 +34,7 @@ from headrace.client.mirror.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from headrace.client.mirror.group_offsets import sync_group_offsets
 from headrace.client.mirror.offset_syncs import OffsetSyncs
 from headrace.client.mirror.options import MirrorError, MirrorEvents, MirrorOptions
+from headrace.client.mirror.round_size import RoundSize
 from headrace.client.mirror.topic_names import NamesClash
 from headrace.client.mirror.topics import MirroredTopic, prepare_topics
 from headrace.client.producer.async_producer import AsyncProducer
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 _POLL_BYTES = 8 << 20
-_ROUND_BYTES = 64 << 20
 #: How long a poll waits: for the first records of a round, and for more records.
 _WAIT_MS = 200
 _MORE_MS = 10
@@ -66,6 +66,7 @@ class MirrorState:
     #: With ``is_once``: the end offsets that are not reached yet.
     goals: dict[TopicPartition, int] = field(default_factory=dict)
     reported: set[MirroredTopic] = field(default_factory=set)
+    round_size: RoundSize = field(default_factory=RoundSize)
 
 
 class Session:
@@ -268,21 +269,25 @@ class Session:
                 count += records.num_rows
                 size_bytes += records.nbytes
                 self._report(count)
-                if size_bytes >= _ROUND_BYTES or _is_due(began, self._options.commit_every_ms):
+                if size_bytes >= self._state.round_size.max_bytes or _is_due(began, self._options.commit_every_ms):
                     break
                 records = await self._poll(_MORE_MS)
             positions = await self._positions_of({TopicPartition(c.topic, p) for c, _ in sent for p in c.offsets})
             await self._store_runs(sent)
             await self._commit(positions)
         except (HeadraceError, asyncio.CancelledError):
+            self._state.round_size.failed((monotonic() - began) * 1000, self._producer.config.transaction_timeout_ms)
             await self._abort()
             raise
+        took_ms, timeout_ms = (monotonic() - began) * 1000, self._producer.config.transaction_timeout_ms
+        self._state.round_size.committed(size_bytes, took_ms, timeout_ms)
         self._state.records += count
         self._report()
 
     async def _poll(self, wait_ms: float) -> pa.RecordBatch | None:
         try:
-            records = await self._consumer.poll_arrow(wait_ms, max_bytes=_POLL_BYTES, include_headers=True)
+            max_bytes = min(_POLL_BYTES, self._state.round_size.max_bytes)
+            records = await self._consumer.poll_arrow(wait_ms, max_bytes=max_bytes, include_headers=True)
         except OffsetOutOfRange:
             self._is_out_of_range = True
             return None

@@ -35,39 +35,45 @@ def telemetry_name(name: MetricName) -> str:
     return f"{_DOMAIN}.{group}.{name.name.lower().replace('-', '.')}"
 
 
+class _LastPush(NamedTuple):
+    """The time of a push, and the totals that the broker has by it."""
+
+    wall_ms: int
+    totals: dict[tuple[str, Labels], float]
+
+
 class PointCollector:
-    """Collects the points of each push, and knows what the last push that a broker accepted has said."""
+    """Collects the points of each push, and knows what the pushes before have said.
+
+    A push counts as arrived, unless the broker refuses it. If an answer is lost, the broker may miss a difference, but
+    never counts one twice.
+    """
 
     def __init__(self, started_wall_ms: int) -> None:
-        self._started_wall_ms = started_wall_ms
-        #: The totals in the last accepted push, and its time.
-        self._accepted: dict[tuple[str, Labels], float] = {}
-        self._accepted_wall_ms = started_wall_ms
-        self._pushed: dict[tuple[str, Labels], float] = {}
-        self._pushed_wall_ms = started_wall_ms
+        self._nothing = self._last = self._before_last = _LastPush(started_wall_ms, {})
 
     def collect(self, metrics: Iterable[Measured], wanted: Subscription, wall_ms: int) -> list[Point]:
         """Returns the points that the subscription wants. Totals are differences if it wants that."""
-        self._pushed, self._pushed_wall_ms = {}, wall_ms
+        last, totals = self._last, dict(self._last.totals)
         points: list[Point] = []
         for metric in metrics:
             name = telemetry_name(metric.name)
             if not isfinite(metric.value) or not wanted.selects(name):
                 continue
             labels = tuple((key.replace("-", "_"), value) for key, value in metric.name.tags if key != "client-id")
-            value, since_wall_ms = metric.value, self._started_wall_ms
+            value, since_wall_ms = metric.value, self._nothing.wall_ms
             if metric.is_sum and wanted.is_delta:
-                self._pushed[name, labels] = value
-                value -= self._accepted.get((name, labels), 0.0)
-                since_wall_ms = self._accepted_wall_ms
+                totals[name, labels] = value
+                value -= last.totals.get((name, labels), 0.0)
+                since_wall_ms = last.wall_ms
             points.append(Point(name, labels, value, metric.is_sum, since_wall_ms))
+        self._before_last, self._last = last, _LastPush(wall_ms, totals)
         return points
 
-    def accepted(self) -> None:
-        """The broker has accepted the last push. The next differences count from there."""
-        self._accepted.update(self._pushed)
-        self._accepted_wall_ms = self._pushed_wall_ms
+    def refused(self) -> None:
+        """The broker has refused the last push. The next one contains its differences."""
+        self._last = self._before_last
 
     def reset(self) -> None:
         """Forgets what was pushed, because the broker wants another kind of totals now."""
-        self._accepted, self._accepted_wall_ms = {}, self._started_wall_ms
+        self._last = self._before_last = self._nothing

@@ -90,14 +90,18 @@ class Telemetry:
         if self._task is not None:
             await cancel_and_wait([self._task])
         connection = self._connection
-        if connection is None or connection.is_closed or connection.is_throttled or self._encoder is None:
-            self._reporter.end()
-        elif self._reporter.begin_termination():
+        can_push = connection is not None and not connection.is_closed and not connection.is_throttled
+        if can_push and self._reporter.begin_termination():
+            assert connection is not None
             self._reporter.begin_request()
             try:
                 async with asyncio.timeout(_LAST_PUSH_S):
+                    if self._encoder is None:
+                        self._encoder = await asyncio.to_thread(_import_encoder)
                     await self._push(connection, self._encoder, is_last=True)
-            except (HeadraceError, TimeoutError) as error:
+            except (HeadraceError, TimeoutError, ImportError) as error:
+                logger.debug("the last metrics were not pushed: %s", error)
+            except RuntimeError as error:  # The program ends, so there are no threads any more.
                 logger.debug("the last metrics were not pushed: %s", error)
         self._reporter.end()
         self._is_on = False
@@ -164,8 +168,8 @@ class Telemetry:
             compression_type=codec.value,
             metrics=data,
         )
-        if answer.error_code is ErrorCode.none:
-            self._points.accepted()
+        if answer.error_code is not ErrorCode.none:
+            self._points.refused()
         return ErrorCode(answer.error_code)
 
     def _encoded(self, subscription: Subscription, encoder: ModuleType) -> tuple[Codec, bytes]:
