@@ -20,6 +20,9 @@ from headrace.broker.network.handler_binding import bound_handler
 from headrace.broker.network.request import Request
 from headrace.broker.network.slices import Slices
 from headrace.broker.purgatories import Purgatories
+from headrace.broker.quotas.client_quotas import ClientQuotas
+from headrace.broker.quotas.rates import Windows
+from headrace.broker.quotas.throttling import Throttling
 from headrace.broker.replicas.context import ReplicaContext
 from headrace.broker.replicas.replicas import ReplicaManager
 from headrace.broker.runtime import BrokerRuntime
@@ -188,6 +191,7 @@ class Broker:
         self.metadata = MetadataCache("c")
         self.partitions = Partitions(self.metadata.has_partition)
         self.metrics = Metrics(topic_exists=lambda name: True)
+        self.throttling = Throttling(ClientQuotas(), self.clock, self.runtime.timer, Windows())
         self.purgatories = Purgatories(self.runtime.timer)
         self.delayed_fetch = self.purgatories.fetch
         self.delayed_delete_records = self.purgatories.delete_records

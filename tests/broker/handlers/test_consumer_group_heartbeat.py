@@ -1,12 +1,13 @@
 """ConsumerGroupHeartbeat: members of the consumer protocol over the wire, in each version."""
 
 import pytest
-from broker_harness import all_versions, unique
+from broker_harness import BROKER, Client, all_versions, unique
 from group_member_harness import find_coordinator
 
 from headrace import Broker
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
+from headrace.testing import ManualClock
 from headrace.testing.raw_client import RawClient
 
 #: As a kind of resource that has settings.
@@ -245,3 +246,23 @@ def test_members_outlive_a_restart(ours, tmp_path):
         while (answer := beat(client, "g", epoch=1)).error_code == ErrorCode.coordinator_load_in_progress:
             pass
         assert (answer.error_code, answer.member_epoch) == (0, 1)
+
+
+def test_a_new_assignment_interval_counts_for_the_next_member(ours):
+    """group.consumer.assignment.interval.ms: the clock stands still, so no interval passes."""
+    with Broker(clock=ManualClock()) as broker, Client(broker.bootstrap_servers) as client:
+        topic, group = client.create_topic(partitions=4), unique("group")
+
+        def epochs_after(member_id):
+            """The epoch of the group, and that of its last assignment."""
+            beat(client, group, member_id, subscribed_topic_names=[topic])
+            asked = {"group_ids": [group], "include_authorized_operations": False}
+            (found,) = client.ask(Api.CONSUMER_GROUP_DESCRIBE, 0, **asked).groups
+            return found.group_epoch, found.assignment_epoch
+
+        find_coordinator(client, group)
+        assert epochs_after("first") == (1, 1)
+        assert epochs_after("second") == (2, 1), "the next assignment waits for a second"
+        change = ("group.consumer.assignment.interval.ms", 0, "0")
+        assert client.alter(BROKER, "", change).error_code == 0
+        assert epochs_after("third") == (3, 3)

@@ -163,6 +163,26 @@ async def test_too_few_in_sync(harness):
     assert (await leader.produce(b"b")).error_code is ErrorCode.none
 
 
+async def test_the_default_of_min_insync_replicas_changes(harness):
+    """min.insync.replicas"""
+    harness.start(1)
+    harness.start(2)
+    await harness.lead(1, (1, 2), isr=(1,), to=(1,))
+    leader = harness.brokers[1]
+    assert (await leader.produce(b"a")).error_code is ErrorCode.none
+    for layers, code in [
+        (({}, {"min.insync.replicas": "2"}), ErrorCode.not_enough_replicas),
+        (({"min.insync.replicas": "1"}, {"min.insync.replicas": "2"}), ErrorCode.none),
+        (({"min.insync.replicas": "2"}, {}), ErrorCode.not_enough_replicas),
+        (({}, {}), ErrorCode.none),
+    ]:
+        leader.config.apply_dynamic(*layers)
+        leader.replicas.defaults_changed()
+        assert (await leader.produce(b"b")).error_code is code
+    leader.replicas.topic_configured("t", {"min.insync.replicas": "2"})
+    assert (await leader.produce(b"c")).error_code is ErrorCode.not_enough_replicas
+
+
 async def test_below_min_insync_replicas_writes_are_not_visible_until_it_is_lowered(harness):
     harness.topic_configs["t"] = {"min.insync.replicas": "2"}
     harness.start(1)
@@ -407,6 +427,28 @@ async def test_a_throttled_follower_catches_up_slowly_and_then_fully(harness):
     assert follower.partition().log.next_offset < 40
     for broker in harness.brokers.values():
         broker.replicas.topic_configured("t", {})
+    await until(lambda: follower.partition().log.next_offset == 40, "the rest")
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+async def test_a_higher_rate_ends_the_throttle_of_a_follower(harness, side):
+    """leader.replication.throttled.rate, follower.replication.throttled.rate"""
+    broker_id = 1 if side == "leader" else 2
+    harness.topic_configs["t"] = {f"{side}.replication.throttled.replicas": f"0:{broker_id}"}
+    harness.start(1)
+    harness.start(2, replica_fetch_max_bytes=1000, replica_fetch_wait_max_ms=50)
+    leader, follower = harness.brokers[1], harness.brokers[2]
+    name, throttled = f"{side}.replication.throttled.rate", harness.brokers[broker_id]
+    throttled.config.apply_dynamic({}, {name: "2000"})
+    await harness.lead(1, (1, 2), isr=(1,), to=(1,))
+    for _ in range(40):
+        await leader.produce(b"x" * 1000)
+    await harness.tell(2, leadership_of(leader), (1, 2))
+    throttles = throttled.replicas.throttles
+    measured = throttles._sent if side == "leader" else throttles._received
+    await until(lambda: measured.is_exceeded, "the throttle")
+    assert follower.partition().log.next_offset < 40
+    throttled.config.apply_dynamic({name: "100000000"}, {name: "2000"})
     await until(lambda: follower.partition().log.next_offset == 40, "the rest")
 
 
