@@ -33,6 +33,8 @@ DIFFERENT = {
     "controller.listener.names": "there is no KRaft quorum",
     "group.coordinator.rebalance.protocols": "there are no streams groups",
     "group.initial.rebalance.delay.ms": "an embedded broker does not wait for more members",
+    "file.delete.delay.ms": "an embedded broker deletes files at once",
+    "log.segment.delete.delay.ms": "an embedded broker deletes files at once",
     "log.dir": "the default is ./headrace-data, and a broker without a folder is refused",
     "min.insync.replicas": "KRaft stores a cluster-wide default for eligible leader replicas",
     "log.local.retention.bytes": _NO_EFFECT,

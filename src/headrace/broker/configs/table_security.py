@@ -121,7 +121,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "The URLs from which a broker may read keys and tokens for OAUTHBEARER. Kafka has it as a property of the Java "
         "process. "
         "The environment variable ORG_APACHE_KAFKA_SASL_OAUTHBEARER_ALLOWED_URLS adds to it."),
-    ConfigKey("sasl.oauthbearer.expected.audience", LIST, None, items(), LOW, READ_ONLY,
+    ConfigKey("sasl.oauthbearer.expected.audience", LIST, (), items(), LOW, READ_ONLY,
         "A token must be for one of these audiences. Unset: the audience is not checked."),
     ConfigKey("sasl.oauthbearer.expected.issuer", STRING, None, None, LOW, READ_ONLY,
         "A token must have this issuer. Unset: the issuer is not checked."),
