@@ -49,6 +49,28 @@ loggers() {
     fails config --alter $of_zero --delete-config root
 }
 
+quotas() {
+    config --alter --user alice --add-config 'producer_byte_rate=1048576,request_percentage=200.5'
+    config --alter --entity-type users --entity-name alice --entity-type clients --entity-default \
+        --add-config consumer_byte_rate=2097152
+    config --alter --user alice --add-config 'SCRAM-SHA-256=[password=secret]'
+    config --alter --ip-defaults --add-config connection_creation_rate=100000
+    expect "^Quota configs for user-principal 'alice' are .*producer_byte_rate=1048576.0" config --describe --entity-type users
+    expect "^SCRAM credential configs for user-principal 'alice' are SCRAM-SHA-256=iterations=4096" \
+        config --describe --entity-type users
+    expect "^Quota configs for user-principal 'alice', the default client-id are consumer_byte_rate=2097152.0" \
+        config --describe --entity-type users --entity-type clients
+    expect '^Quota configs for the default ip are connection_creation_rate=100000.0' config --describe --entity-type ips
+    fails config --alter --user alice --add-config producer_byte_rate=-1
+    fails config --alter --user alice --delete-config consumer_byte_rate
+    config --alter --user alice --delete-config producer_byte_rate,request_percentage
+    config --alter --user alice --client-defaults --delete-config consumer_byte_rate
+    config --alter --ip-defaults --delete-config connection_creation_rate
+    lacks 'Quota configs' config --describe --entity-type users
+    expect 'SCRAM-SHA-256=iterations=4096' config --describe --user alice
+    config --alter --user alice --delete-config SCRAM-SHA-256
+}
+
 lines() { seq 50 | sed 's/.*/key&=value&/'; }
 
 client_metrics() {
@@ -153,6 +175,7 @@ apache_tools() {
     check 'tools: metrics that a Java producer pushes' java_pushes_metrics
     check 'tools: kafka-features and -metadata-quorum' features_and_quorum
     check 'tools: kafka-configs, log levels' loggers
+    check 'tools: kafka-configs, quotas' quotas
     check 'tools: kafka-console-producer and -consumer' console
     check 'tools: kafka-producer-perf-test' producer_perf
     check 'tools: kafka-get-offsets, -delete-records, -transactions' offsets_and_deleted_records

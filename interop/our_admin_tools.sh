@@ -56,6 +56,38 @@ our_configs() {
     configs_alike --alter --broker-logger "$(broker_id)" --add-config root=INFO
 }
 
+# Apache's tool prints the quotas of an entity in the order of a hash table, so each entity has one.
+our_quotas() {
+    configs_alike --alter --entity-type users --entity-name 'quo ta' --add-config producer_byte_rate=10485760
+    configs_alike --alter --user 'quo ta' --client quota-app --add-config consumer_byte_rate=123456
+    configs_alike --alter --entity-type clients --entity-type users --entity-default --entity-name 'quo ta' \
+        --add-config request_percentage=12.5
+    configs_alike --alter --user-defaults --client-defaults --add-config controller_mutation_rate=1000000
+    configs_alike --alter --ip 127.0.0.9 --add-config connection_creation_rate=1000
+    configs_alike --alter --entity-type ips --entity-default --add-config connection_creation_rate=100000
+    configs_alike --alter --client quota-app --add-config producer_byte_rate=999999999
+    configs_alike --describe --entity-type users
+    configs_alike --describe --user 'quo ta'
+    configs_alike --describe --entity-type users --entity-name 'quo ta' --entity-type clients
+    configs_alike --describe --entity-type users --entity-type clients
+    configs_alike --describe --entity-type users --entity-type clients --entity-default --entity-default
+    configs_alike --describe --entity-type clients
+    configs_alike --describe --client quota-app
+    configs_alike --describe --entity-type ips
+    configs_alike --describe --ip-defaults
+    fails headrace configs $(at_broker) --alter --user 'quo ta' --delete-config consumer_byte_rate
+    fails headrace configs $(at_broker) --alter --user 'quo ta' --add-config producer_byte_rate=-1
+    fails headrace configs $(at_broker) --alter --ip no.such.host.invalid --add-config connection_creation_rate=1
+    headrace configs $(at_broker) --alter --user 'quo ta' --delete-config producer_byte_rate
+    headrace configs $(at_broker) --alter --user 'quo ta' --client quota-app --delete-config consumer_byte_rate
+    headrace configs $(at_broker) --alter --user 'quo ta' --client-defaults --delete-config request_percentage
+    headrace configs $(at_broker) --alter --user-defaults --client-defaults --delete-config controller_mutation_rate
+    headrace configs $(at_broker) --alter --ip 127.0.0.9 --delete-config connection_creation_rate
+    headrace configs $(at_broker) --alter --ip-defaults --delete-config connection_creation_rate
+    headrace configs $(at_broker) --alter --client quota-app --delete-config producer_byte_rate
+    configs_alike --describe --entity-type users
+}
+
 broker_id() { headrace broker-api-versions $(at_broker) | sed -nE 's/.* \(id: ([0-9]+) .*/\1/p' | head -n 1; }
 
 our_offsets() {
@@ -128,6 +160,7 @@ our_admin_tools() { # WHERE
 our_tools_anywhere() { # WHERE; on several brokers a partition that one tool has moved is elsewhere for the next
     check "our tools on $1: topics says what Apache's says" our_topics
     check "our tools on $1: configs" our_configs
+    check "our tools on $1: configs, quotas of users, clients and ips" our_quotas
     check "our tools on $1: get-offsets, delete-records, log-dirs" our_offsets
     check "our tools on $1: consumer-groups" our_groups
     check "our tools on $1: transactions" our_transactions

@@ -72,10 +72,7 @@ configs_as_admin() {
     java_small kafka.admin.ConfigCommand --bootstrap-server "$secured_address" --command-config "$secured/admin.properties" "$@"
 }
 
-describe_users() {
-    headrace configs --bootstrap-server "$secured_address" --command-config "$secured/admin.properties" --describe \
-        --entity-type users
-}
+describe_users() { configs_as_admin --describe --entity-type users; }
 
 scram_users() {
     # Kafka changes one mechanism of a user per request.
@@ -83,7 +80,6 @@ scram_users() {
         --add-config 'SCRAM-SHA-256=[iterations=4096,password=alice-secret]'
     configs_as_admin --alter --entity-type users --entity-name alice --add-config 'SCRAM-SHA-512=[password=alice-secret]'
     configs_as_admin --alter --entity-type users --entity-name bob --add-config 'SCRAM-SHA-256=[password=bob-secret]'
-    # Apache's tool asks for client quotas too, which Headrace does not have.
     expect "SCRAM credential configs for user-principal 'alice' are .*SCRAM-SHA-512=iterations=4096" describe_users
     expect 'SCRAM-SHA-256=iterations=4096' describe_users
     lacks 'alice-secret' describe_users

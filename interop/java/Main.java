@@ -35,6 +35,7 @@ public final class Main {
         new GroupChecks(broker).runAll(checks);
         new TransactionChecks(broker).runAll(checks);
         new AdminChecks(broker).runAll(checks);
+        new QuotaChecks(broker).runAll(checks);
         System.out.println("done");
     }
 
