@@ -53,10 +53,14 @@ async def test_the_endpoint_of_the_broker_shows_what_our_clients_count():
         async with AsyncConsumer("orders", bootstrap_servers=servers, **options) as consumer:
             await consumer.client_instance_id(timeout_ms=10_000)
             assert len(await consumer.poll(10_000)) == 3
-            name = "org_apache_kafka_consumer_fetch_manager_records_consumed_total"
-            while await shown(broker, name, client_id="c", topic="orders") < 3:
-                await consumer.poll(20)
-            assert await shown(broker, "org_apache_kafka_consumer_coordinator_assigned_partitions", client_id="c") == 1
+            await shows(3, broker, consumer, "fetch_manager_records_consumed_total", topic="orders")
+            await shows(1, broker, consumer, "coordinator_assigned_partitions")
+
+
+async def shows(value: float, broker: Broker, consumer: AsyncConsumer, name: str, **labels: str) -> None:
+    """Polls until the endpoint shows a value of the consumer. A test's timeout ends it otherwise."""
+    while await shown(broker, f"org_apache_kafka_consumer_{name}", client_id="c", **labels) != value:
+        await consumer.poll(20)
 
 
 async def test_a_broker_that_wants_nothing_gets_nothing():
