@@ -1,4 +1,4 @@
-"""Rows of the ACL matrix: settings of topics, brokers, loggers, groups and client metrics; telemetry; features."""
+"""Rows of the ACL matrix: settings of topics, brokers, loggers, groups, client metrics; telemetry, features, quotas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from headrace.protocol.api import Api
 
-from .cells import Op, Row, cluster, group, topic
+from .cells import Cell, Op, Row, cluster, group, topic
 from .rows_records import TOPIC_B
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -193,4 +193,21 @@ FEATURES = (
         (cluster(Op.ALTER),),
     ),
 )
-ROWS = DESCRIBE + ALTER + TELEMETRY + FEATURES
+
+
+def _alter_quotas(cell: Cell) -> dict[str, Any]:
+    entity = [{"entity_type": "client-id", "entity_name": cell.name("c")}]
+    ops = [{"key": "producer_byte_rate", "value": 1_000_000.0, "remove": False}]
+    return {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
+
+
+def _describe_quotas(cell: Cell) -> dict[str, Any]:
+    exactly = {"entity_type": "client-id", "match_type": 0, "match": cell.name("c")}
+    return {"components": [exactly], "strict": True}
+
+
+QUOTAS = (
+    Row("alter_quotas", Api.ALTER_CLIENT_QUOTAS, 1, _alter_quotas, _CLUSTER_ALTERS),
+    Row("describe_quotas", Api.DESCRIBE_CLIENT_QUOTAS, 1, _describe_quotas, _CLUSTER_CONFIGS),
+)
+ROWS = DESCRIBE + ALTER + TELEMETRY + FEATURES + QUOTAS
