@@ -12,10 +12,12 @@ from interop_records import FIRST_TIMESTAMP_MS, WITHIN_S
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource
 from kafka.errors import (
+    IncompatibleBrokerVersion,
     InvalidConfigurationError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     InvalidTopicError,
+    InvalidUpdateVersionError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -208,3 +210,13 @@ def test_log_dirs(admin: KafkaAdminClient, ten: TopicPartition) -> None:
 def test_producers_of_a_partition(admin: KafkaAdminClient, ten: TopicPartition) -> None:
     [state] = admin.describe_producers([ten])[ten].active_producers
     assert (state.producer_id >= 0, state.last_sequence) == (True, 9)
+
+
+def test_features_have_fixed_levels_and_there_is_no_quorum(admin: KafkaAdminClient) -> None:
+    """A cluster with ZooKeeper has no quorum. The client says that the broker does not support the request."""
+    assert admin.describe_features()["group.version"]["finalized"] == (1, 1)
+    assert admin.update_features({"group.version": 1}) == {"group.version": "OK"}
+    with pytest.raises(InvalidUpdateVersionError, match="always enabled at 2"):
+        admin.update_features({"transaction.version": 9})
+    with pytest.raises(IncompatibleBrokerVersion, match="DescribeQuorum"):
+        admin.describe_metadata_quorum()
