@@ -17,6 +17,8 @@ from loop_watch import LoopWatch
 
 from headrace import Broker
 from headrace.protocol.api import Api
+from headrace.protocol.batch_building import build_batch
+from headrace.protocol.record_body import Record
 from headrace.protocol.wire.array_guard import MAX_TAGS
 from headrace.protocol.wire.large_messages import MAX_ELEMENTS
 from headrace.protocol.wire.server_codec import MAX_FETCH_ELEMENTS, MAX_WHOLE_ELEMENTS
@@ -25,6 +27,8 @@ from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response, encode_request
 
 LONGEST_MS = 50
+#: To store 1 MiB takes a millisecond or two, and 10 MB in one go more than ten.
+_LONGEST_STORE_MS = 6
 #: Handled in one go, so many elements took 100 to 500 ms.
 COUNT = 30_000
 #: A busy neighbour can double one measurement, but not each of them. A loop that is not in slices fails each time.
@@ -105,6 +109,26 @@ def test_thousands_of_new_quotas_do_not_stop_the_loop(broker):
         if max(altering_ms, describing_ms) < LONGEST_MS:
             break
     assert max(altering_ms, describing_ms) < LONGEST_MS
+
+
+def test_a_request_with_many_bytes_is_stored_in_slices(broker):
+    """In one go the loop would be busy for ten milliseconds or more."""
+    topic = {"name": "many-bytes", "num_partitions": 10, "replication_factor": 1, "assignments": (), "configs": ()}
+    with RawClient(broker.bootstrap_servers) as client:
+        client.ask(Api.CREATE_TOPICS, 7, topics=[topic], timeout=10_000, validate_only=False)
+    records = build_batch([Record(0, time.time_ns() // 1_000_000, None, b"x" * 1_000_000, ())])
+    data = [{"index": index, "records": records} for index in range(10)]
+    fields = {"transactional_id": None, "acks": -1, "timeout": 10_000}
+    frame = encode_request(
+        Api.PRODUCE, 9, 1, "large", **fields, topic_data=[{"name": "many-bytes", "partition_data": data}]
+    )
+    for _ in range(2 * _TRIES):
+        answer, longest_ms = served(broker, frame)
+        (stored,) = decode_response(Api.PRODUCE, 9, answer).responses
+        assert [(each.index, each.error_code) for each in stored.partition_responses] == [(n, 0) for n in range(10)]
+        if longest_ms < _LONGEST_STORE_MS:
+            break
+    assert longest_ms < _LONGEST_STORE_MS
 
 
 def test_a_large_request_is_answered_element_by_element(broker, subject):

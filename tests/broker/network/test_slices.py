@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from headrace.broker.network.slices import SLICE_MS, Answers, Slices, in_groups
+from headrace.broker.network.slices import SLICE_BYTES, SLICE_MS, Answers, Slices, in_groups
 from headrace.protocol.api import Api
 from headrace.protocol.kio import load_response_schema
 from headrace.protocol.wire.encoder import nested_encoder
@@ -32,6 +32,14 @@ async def test_while_the_clock_stands_still_nobody_pauses():
     asyncio.get_running_loop().call_soon(seen.append, "another client")
     seen.extend([item async for item in slices.over(range(1_000))])
     assert seen == [*range(1_000)]
+
+
+async def test_a_loop_pauses_when_it_has_stored_many_bytes():
+    slices, seen = slices_on(ManualClock()), []
+    asyncio.get_running_loop().call_soon(seen.append, "another client")
+    async for item in slices.over(range(4), lambda _: SLICE_BYTES // 2):
+        seen += [item]
+    assert seen == [0, 1, "another client", 2, 3]
 
 
 async def test_large_requests_take_turns_one_slice_in_each_iteration():

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request, milliseconds
+from headrace.broker.network.slices import SLICE_BYTES
 from headrace.log.appending import checked_batch, takes_long
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import (
@@ -92,11 +93,11 @@ async def handle(
     responses: list[dict[str, Any]] = []
     batches = _batches(metadata, body, version, responses)
     read = partial(read_records, request.on_thread)
-    if request.has_few_elements:
+    if request.has_few_elements and request.size_bytes <= SLICE_BYTES:
         for answers, name, data in batches:
             answers.append(appends.append(name, data) or await appends.append_checked(name, data, read))
     else:
-        async for answers, name, data in request.slices.over(batches):
+        async for answers, name, data in request.slices.over(batches, _size_bytes):
             answers.append(appends.append(name, data) or await appends.append_checked(name, data, read))
     for log in appends.unflushed:
         await run_blocking(request.on_thread, log.flush)
@@ -129,6 +130,10 @@ def _batches(
             responses.append({"name": name, "partition_responses": answers})
         for data in topic.partition_data:
             yield answers, name, data
+
+
+def _size_bytes(batch: tuple[list[dict[str, Any]], str | None, Any]) -> int:
+    return len(batch[2].records or b"")
 
 
 class _Uncommitted(NamedTuple):

@@ -3,7 +3,8 @@
 A request may name a million topics, and the loop has one thread. So a handler loops over the elements of a request in
 slices: after ``SLICE_MS`` the handler waits for its next turn, and the loop serves other requests first. All requests
 that wait for a turn share one queue, and one of them gets one slice in each iteration of the loop. However many large
-requests there are, another client waits for a few slices at most.
+requests there are, another client waits for a few slices at most. Copying bytes takes the loop's time, too: a handler
+that stores the bytes of its elements ends its slice after ``SLICE_BYTES``.
 
 Memory is bounded in the same way. The elements of a large request are read one at a time (``large_messages.py``), and
 the answers to them are encoded as they are made: a million dicts would take hundreds of megabytes, and the garbage
@@ -28,6 +29,8 @@ from headrace.runtime.clock import Clock
 T = TypeVar("T")
 
 SLICE_MS = 5
+#: To check and to write so many bytes takes one or two milliseconds.
+SLICE_BYTES = 1024 * 1024
 #: A loop over so few elements does not check the clock.
 FEW_ELEMENTS = 32
 #: So many answers are encoded together.
@@ -150,9 +153,12 @@ class Slices:
             if self._now_ms() >= ends_ms:
                 ends_ms = await self.turn()
 
-    def over(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Yields the items one by one, and pauses when a slice has ended."""
-        return _PausingIterator(self, iter(items))
+    def over(self, items: Iterable[T], size_bytes_of: Callable[[T], int] | None = None) -> AsyncIterator[T]:
+        """Yields the items one by one, and pauses when a slice has ended.
+
+        :param size_bytes_of: how many bytes the caller will store for an item.
+        """
+        return _PausingIterator(self, iter(items), size_bytes_of)
 
     async def answers(self, items: Sequence[T], answer: Callable[[T], Any], encode: Encode) -> Answers:
         """Returns the answers to the items, in order. If the answer to an item is None, the item is left out."""
@@ -194,11 +200,13 @@ class Slices:
 class _PausingIterator(AsyncIterator[T]):
     """An iterator that pauses. It is not an async generator, because the loop has to keep track of those."""
 
-    __slots__ = ("_ends_ms", "_items", "_now_ms", "_slices")
+    __slots__ = ("_ends_ms", "_items", "_now_ms", "_size_bytes_of", "_slices", "_stored_bytes")
 
-    def __init__(self, slices: Slices, items: Iterator[T]) -> None:
+    def __init__(self, slices: Slices, items: Iterator[T], size_bytes_of: Callable[[T], int] | None) -> None:
         self._slices = slices
         self._items = items
+        self._size_bytes_of = size_bytes_of
+        self._stored_bytes = 0
         self._now_ms = slices._now_ms
         self._ends_ms = self._now_ms() + SLICE_MS
 
@@ -206,9 +214,13 @@ class _PausingIterator(AsyncIterator[T]):
         return self
 
     async def __anext__(self) -> T:
-        if self._now_ms() >= self._ends_ms:
-            self._ends_ms = await self._slices.turn()
         for item in self._items:
+            size_bytes = 0 if self._size_bytes_of is None else self._size_bytes_of(item)
+            is_full = bool(self._stored_bytes) and self._stored_bytes + size_bytes > SLICE_BYTES
+            if is_full or self._now_ms() >= self._ends_ms:
+                self._ends_ms = await self._slices.turn()
+                self._stored_bytes = 0
+            self._stored_bytes += size_bytes
             return item
         raise StopAsyncIteration
 
