@@ -220,3 +220,25 @@ def test_of_many_half_open_clients_the_oldest_leave():
             assert is_answered(late)
         assert is_answered(early)
         assert nothing_has_come(silent[-1])
+
+
+def test_the_limits_on_clients_that_are_not_authenticated_change():
+    """headrace.login.timeout.ms, headrace.max.unauthenticated.connections"""
+
+    class TlsClient(Client, TlsRawClient):
+        pass
+
+    with tls_broker() as broker, ExitStack() as stack:
+        admin = stack.enter_context(TlsClient(broker.bootstrap_servers))
+        silent = [stack.enter_context(RawClient(broker.bootstrap_servers)) for _ in range(4)]
+        assert is_answered(admin)
+        assert all(map(nothing_has_come, silent))
+        assert admin.alter(BROKER, "", ("headrace.max.unauthenticated.connections", SET, "3")).error_code == 0
+        silent.append(stack.enter_context(RawClient(broker.bootstrap_servers)))
+        assert silent[0].is_closed_by_peer()
+        assert silent[1].is_closed_by_peer()
+        assert nothing_has_come(silent[2])
+        assert admin.alter(BROKER, "", ("headrace.login.timeout.ms", SET, "300")).error_code == 0
+        later = stack.enter_context(RawClient(broker.bootstrap_servers))
+        assert later.is_closed_by_peer()
+        assert is_answered(admin)
