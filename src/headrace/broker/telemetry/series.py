@@ -13,7 +13,6 @@ The event loop changes the store. A scrape reads it on its own thread: every val
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -35,15 +34,15 @@ class Series(NamedTuple):
     labels: Labels
 
 
-@dataclass(slots=True)
 class ClientSeries:
     """The series of one client: the labels that all of them have, and the value of each."""
 
-    labels: dict[str, str]
-    values: dict[Series, float | Distribution] = field(default_factory=dict)
-    #: The number of pushes, and the number of the last push that had each series.
-    pushes: int = 0
-    last_pushes: dict[Series, int] = field(default_factory=dict)
+    def __init__(self, labels: dict[str, str]) -> None:
+        self.labels = labels
+        self.values: dict[Series, float | Distribution] = {}
+        #: The number of pushes, and the number of the last push that had each series.
+        self.pushes = 0
+        self.last_pushes: dict[Series, int] = {}
 
     def remove_outdated(self) -> int:
         """Removes the series that the last pushes lack, and returns their number."""

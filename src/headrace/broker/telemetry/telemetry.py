@@ -11,8 +11,7 @@ What a client can make a broker store is bounded: the number of instances (``ins
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from headrace.broker.telemetry.instances import ClientInstance, ClientInstances
@@ -60,15 +59,15 @@ class TelemetryClient(Protocol):
     def principal(self) -> Principal: ...
 
 
-@dataclass(slots=True)
 class TelemetryCounts:
     """What happened to the requests of all clients since the broker started."""
 
-    pushes: int = 0
-    throttled: int = 0
-    unknown_subscriptions: int = 0
-    #: Pushes whose metrics could not be decoded, or were too large.
-    failed_pushes: int = 0
+    def __init__(self) -> None:
+        self.pushes = 0
+        self.throttled = 0
+        self.unknown_subscriptions = 0
+        #: Pushes whose metrics could not be decoded, or were too large.
+        self.failed_pushes = 0
 
 
 class Telemetry:
@@ -189,8 +188,7 @@ class Telemetry:
         return instance_id
 
 
-@dataclass(slots=True, frozen=True)
-class PushedMetrics:
+class PushedMetrics(NamedTuple):
     """The content of a PushTelemetry request."""
 
     subscription_id: int
