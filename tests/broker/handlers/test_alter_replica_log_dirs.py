@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs: a partition moves to another folder of its broker."""
 
 import pytest
-from broker_harness import OTHER_KAFKA, Client, all_versions, batch, headers, on_loop, unique
+from broker_harness import BROKER, OTHER_KAFKA, Client, all_versions, batch, headers, on_loop, unique
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -165,3 +165,20 @@ def test_stopping_the_broker_ends_a_move(client, topic, ours, tmp_path):
     assert alter(client, other_dir(client, topic), topic) == 0
     client.broker.stop()
     assert len(list(tmp_path.glob(f"?/{topic}-0"))) == 1  # there or here, never in both
+
+
+def test_a_higher_rate_speeds_up_a_move_under_way(client, ours):
+    """replica.alter.log.dirs.io.max.bytes.per.second"""
+    rate = "replica.alter.log.dirs.io.max.bytes.per.second"
+    topic = client.create_topic(segment_bytes=1_048_576)
+    for _ in range(6):
+        client.produce(topic, batch(value=b"v" * 600_000))
+    target = other_dir(client, topic)
+    assert client.alter(BROKER, "", (rate, 0, "1000")).error_code == 0
+    assert alter(client, target, topic) == 0
+    for _ in range(100):
+        current, future = places(client, topic)
+        assert [folder for folder, _ in current] != [target], "3.6 MB at 1 KB per second take an hour"
+    assert [folder for folder, _ in future] == [target]
+    assert client.alter(BROKER, "", (rate, 0, "1000000000")).error_code == 0
+    wait_for(client, topic, target)
