@@ -9,10 +9,12 @@ dir only cancels it.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from logging import getLogger
+from threading import Event, Lock
 from typing import TYPE_CHECKING
 
-from headrace.log.io_throttle import IoThrottle
+from headrace.broker.quotas.rates import RateLimit, windows_of
 from headrace.log.log_dir import LogDir
 from headrace.log.partition_log import PartitionLog
 from headrace.log.relocation import Relocation
@@ -29,6 +31,9 @@ logger = getLogger(__name__)
 #: How much may be left for the one turn of the event loop.
 _REST_BYTES = 1 << 20
 _REST_SEGMENTS = 4
+_MAX_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+#: How soon a move that is too fast checks the rate again. The setting may have changed.
+_LOOK_AGAIN_S = 0.05
 
 
 class Relocations:
@@ -53,6 +58,9 @@ class Relocations:
         self._run_soon = run_soon
         self._on_log_replaced = on_log_replaced
         self._moves: dict[PartitionLog, Relocation] = {}
+        windows = windows_of(config, "alter.log.dirs.replication.quota.window")
+        self._rate = RateLimit(runtime.clock, lambda: config.int(_MAX_RATE), windows)
+        self._rate_lock = Lock()
 
     def __iter__(self) -> Iterator[Relocation]:
         return iter(list(self._moves.values()))
@@ -95,16 +103,24 @@ class Relocations:
 
     async def _copy_most(self, relocation: Relocation) -> bool:
         """Copies until little is missing. Returns False if the move was cancelled meanwhile."""
-        throttle = IoThrottle(self._max_bytes_per_second, self._runtime.clock, relocation.cancelled.wait)
+        spend = partial(self._spend, relocation.cancelled)
         while not (relocation.cancelled.is_set() or relocation.log.is_closed):
             missing = relocation.plan()
             if sum(part.end - part.start for part in missing) <= _REST_BYTES and len(missing) <= _REST_SEGMENTS:
                 return True
-            relocation.note(await self._runtime.run_blocking(relocation.copy, missing, throttle.spend))
+            relocation.note(await self._runtime.run_blocking(relocation.copy, missing, spend))
         return False
 
-    def _max_bytes_per_second(self) -> float:
-        return max(1, self._config.int("replica.alter.log.dirs.io.max.bytes.per.second"))
+    def _spend(self, cancelled: Event, size_bytes: int) -> None:
+        """Counts copied bytes, and waits until the rate allows more. All moves share the rate. Runs on a thread."""
+        with self._rate_lock:
+            self._rate.record(size_bytes)
+        while self._is_too_fast() and not cancelled.wait(_LOOK_AGAIN_S):
+            pass
+
+    def _is_too_fast(self) -> bool:
+        with self._rate_lock:
+            return self._rate.is_exceeded
 
     def _swap(self, relocation: Relocation) -> None:
         old = relocation.log

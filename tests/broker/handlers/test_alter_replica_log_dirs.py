@@ -1,11 +1,14 @@
 """AlterReplicaLogDirs: a partition moves to another folder of its broker."""
 
 import pytest
-from broker_harness import BROKER, OTHER_KAFKA, Client, all_versions, batch, headers, on_loop, unique
+from broker_harness import BROKER, NOW_MS, OTHER_KAFKA, Client, all_versions, batch, headers, on_loop, unique
 
 from headrace import Broker
 from headrace.protocol.api import Api
 from headrace.protocol.errors import ErrorCode
+from headrace.testing import ManualClock
+
+_MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 @pytest.fixture
@@ -182,3 +185,27 @@ def test_a_higher_rate_speeds_up_a_move_under_way(client, ours):
     assert [folder for folder, _ in future] == [target]
     assert client.alter(BROKER, "", (rate, 0, "1000000000")).error_code == 0
     wait_for(client, topic, target)
+
+
+@pytest.mark.usefixtures("ours")
+def test_all_moves_of_a_broker_share_the_rate(tmp_path):
+    """It is measured over alter.log.dirs.replication.quota.window.*"""
+    clock = ManualClock(NOW_MS)
+    config = {
+        "log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}",
+        "replica.alter.log.dirs.io.max.bytes.per.second": 1_000_000,
+        "alter.log.dirs.replication.quota.window.num": 2,
+    }
+    with Broker(config=config, clock=clock) as broker, Client(broker.bootstrap_servers) as client:
+        topics = [client.create_topic(), client.create_topic()]
+        targets = {}
+        for topic in topics:
+            for _ in range(4):
+                client.produce(topic, batch(value=b"v" * 900_000))
+            targets[topic] = other_dir(client, topic)
+            assert alter(client, targets[topic], topic) == 0
+        for _ in range(20):  # the clock stands still: the rate allows a megabyte in the first window
+            assert any(places(client, topic)[1] for topic in topics)
+        assert client.alter(BROKER, "", (_MOVE_RATE, 0, "1000000000")).error_code == 0
+        for topic in topics:
+            wait_for(client, topic, targets[topic])

@@ -1,13 +1,13 @@
 """How much throttled replicas get, on a clock that is moved by hand."""
 
-from headrace.broker.replicas.throttles import RateLimit
+from headrace.broker.quotas.rates import RateLimit, Windows
 from headrace.testing import ManualClock
 
 LIMIT = 1_000
 
 
 def rate_at(clock: ManualClock) -> RateLimit:
-    return RateLimit(clock, lambda: LIMIT, windows=11, window_ms=1_000)
+    return RateLimit(clock, lambda: LIMIT, Windows(samples=11, window_ms=1_000))
 
 
 def test_the_first_bytes_are_held_to_the_limit_too() -> None:

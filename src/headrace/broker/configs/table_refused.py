@@ -13,7 +13,6 @@ Settings that are not in this table, although their names suggest it:
   ``*.replication.throttled.rate`` and all ``*quota.window.*`` are in force. So are ``max.connections`` and
   ``max.connection.creation.rate`` of a listener. Kafka 3.0 removed ``quota.producer.default`` and
   ``quota.consumer.default``; the quotas of the default client and the default user replace them.
-* ``alter.log.dirs.replication.quota.window.*`` only says how a limit is measured. The limit itself is in force.
 * ``early.start.listeners`` relaxes an authorizer; it protects nothing.
 * ``control.plane.listener.name`` separates kinds of requests, not users.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.quotas.connection_rates import ConnectionRates
 from headrace.broker.quotas.controller_mutations import ControllerMutations
-from headrace.broker.quotas.rates import Windows
+from headrace.broker.quotas.rates import windows_of
 from headrace.broker.quotas.throttling import Throttling
 
 if TYPE_CHECKING:
@@ -22,13 +22,9 @@ class Enforcement(NamedTuple):
 
 
 def make_enforcement(quotas: ClientQuotas, config: BrokerConfig, runtime: BrokerRuntime) -> Enforcement:
-    windows = _windows(config, "quota.window")
+    windows = windows_of(config, "quota.window")
     return Enforcement(
         Throttling(quotas, runtime.clock, runtime.timer, windows),
-        ControllerMutations(quotas, runtime.clock, _windows(config, "controller.quota.window")),
+        ControllerMutations(quotas, runtime.clock, windows_of(config, "controller.quota.window")),
         ConnectionRates(quotas, config, runtime.clock, windows),
     )
-
-
-def _windows(config: BrokerConfig, prefix: str) -> Windows:
-    return Windows(config.int(f"{prefix}.num"), config.int(f"{prefix}.size.seconds") * 1000)

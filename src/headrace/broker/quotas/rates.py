@@ -24,8 +24,14 @@ wait until it has no debt any more (KIP-599).
 from __future__ import annotations
 
 from array import array
+from collections import deque
+from collections.abc import Callable
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from headrace.broker.configs.broker_config import BrokerConfig
+    from headrace.runtime.clock import Clock
 
 #: A throttle time is an int32 in the protocol.
 MAX_THROTTLE_MS = 2**31 - 1
@@ -47,6 +53,11 @@ class Windows(NamedTuple):
     @property
     def seconds(self) -> float:
         return self.samples * self.window_ms / 1000
+
+
+def windows_of(config: BrokerConfig, prefix: str) -> Windows:
+    """Returns the windows that two settings with this prefix describe."""
+    return Windows(config.int(f"{prefix}.num"), config.int(f"{prefix}.size.seconds") * 1000)
 
 
 class WindowedRate:
@@ -208,3 +219,41 @@ class WindowedAverage:
         if elapsed_ms >= self._WINDOW_MS:
             return self._sum / self._count
         return (self._sum + self._earlier_sum) / (self._count + self._earlier_count)
+
+
+class RateLimit:
+    """Compares the bytes of the last windows with a limit in bytes per second, for replicas that are copied.
+
+    The time counts from the first window that had bytes. So nothing is free at the begin, unlike for clients.
+    """
+
+    def __init__(self, clock: Clock, limit: Callable[[], int], windows: Windows) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._windows = windows.samples
+        self._window_ms = windows.window_ms
+        #: Each window that had bytes: its number, and how many bytes.
+        self._used: deque[list[int]] = deque()
+        self._total_bytes = 0
+
+    def record(self, size_bytes: int) -> None:
+        number = self._forget_old()
+        if not self._used or self._used[-1][0] != number:
+            self._used.append([number, 0])
+        self._used[-1][1] += size_bytes
+        self._total_bytes += size_bytes
+
+    @property
+    def is_exceeded(self) -> bool:
+        self._forget_old()
+        if not self._used:
+            return False
+        # Since the first window that had bytes. With all windows, ten seconds' worth would pass at once at first.
+        elapsed_ms = max(self._clock.monotonic_ms() - self._used[0][0] * self._window_ms, self._window_ms)
+        return self._total_bytes * 1000 > self._limit() * elapsed_ms
+
+    def _forget_old(self) -> int:
+        number = self._clock.monotonic_ms() // self._window_ms
+        while self._used and self._used[0][0] <= number - self._windows:
+            self._total_bytes -= self._used.popleft()[1]
+        return number

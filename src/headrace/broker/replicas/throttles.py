@@ -12,10 +12,10 @@ The rate is measured over the last windows (``replication.quota.window.num`` win
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.broker.quotas.rates import RateLimit, windows_of
 from headrace.replication.replicated_partition import ReplicatedPartition
 from headrace.runtime.clock import Clock
 
@@ -61,50 +61,14 @@ class ThrottledPartitions:
             self._partitions.pop(topic, None)
 
 
-class RateLimit:
-    """Compares the bytes of the last windows with a limit in bytes per second."""
-
-    def __init__(self, clock: Clock, limit: Callable[[], int], *, windows: int, window_ms: int) -> None:
-        self._clock = clock
-        self._limit = limit
-        self._windows = windows
-        self._window_ms = window_ms
-        #: Each window that had bytes: its number, and how many bytes.
-        self._used: deque[list[int]] = deque()
-        self._total_bytes = 0
-
-    def record(self, size_bytes: int) -> None:
-        number = self._forget_old()
-        if not self._used or self._used[-1][0] != number:
-            self._used.append([number, 0])
-        self._used[-1][1] += size_bytes
-        self._total_bytes += size_bytes
-
-    @property
-    def is_exceeded(self) -> bool:
-        self._forget_old()
-        if not self._used:
-            return False
-        # Since the first window that had bytes. With all windows, ten seconds' worth would pass at once at first.
-        elapsed_ms = max(self._clock.monotonic_ms() - self._used[0][0] * self._window_ms, self._window_ms)
-        return self._total_bytes * 1000 > self._limit() * elapsed_ms
-
-    def _forget_old(self) -> int:
-        number = self._clock.monotonic_ms() // self._window_ms
-        while self._used and self._used[0][0] <= number - self._windows:
-            self._total_bytes -= self._used.popleft()[1]
-        return number
-
-
 class Throttles:
     """The throttled partitions and the rates of this broker, as a leader and as a follower."""
 
     def __init__(self, broker_id: int, config: BrokerConfig, clock: Clock) -> None:
-        windows = config.int("replication.quota.window.num")
-        window_ms = config.int("replication.quota.window.size.seconds") * 1000
+        windows = windows_of(config, "replication.quota.window")
         self.leaders, self.followers = ThrottledPartitions(broker_id), ThrottledPartitions(broker_id)
         self._sent, self._received = (
-            RateLimit(clock, lambda name=name: config.int(name), windows=windows, window_ms=window_ms)  # type: ignore[misc]
+            RateLimit(clock, lambda name=name: config.int(name), windows)  # type: ignore[misc]
             for name in ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
         )
 
