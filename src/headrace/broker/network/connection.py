@@ -181,7 +181,7 @@ class Connection:
         assert request is self._request or self.is_closed, "a connection handles one request at a time"
         request.answered_at = perf_counter_ns()
         if self._throttling.quotas.any_client:
-            self._throttling.charge(request)
+            self._throttling.charge(request, reply)
         if self.is_closed:
             return
         if request.throttle_ms and reply is not None:

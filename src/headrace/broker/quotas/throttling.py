@@ -32,11 +32,14 @@ from headrace.broker.quotas.client_rates import MAX_RATES, UNUSED_MS, ClientRate
 from headrace.broker.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from headrace.broker.quotas.rates import WindowedRate, Windows
 from headrace.protocol.api import CONTROL_APIS, Api
+from headrace.protocol.errors import ErrorCode
 from headrace.runtime.timer import Timer, TimerTask
 
 if TYPE_CHECKING:
     from headrace.broker.network.request import Request
     from headrace.broker.quotas.client_quotas import ClientQuotas
+    from headrace.protocol.wire.encoder import Message
+    from headrace.protocol.wire.server_codec import EncodedReply
     from headrace.runtime.clock import Clock
     from headrace.security.principal import Principal
 
@@ -124,7 +127,7 @@ class Throttling:
 
     # -- counting
 
-    def charge(self, request: Request) -> None:
+    def charge(self, request: Request, reply: Message | EncodedReply | None) -> None:
         """Counts an answer, and notes in the request for how long its connection has to be muted."""
         if request.is_charged or request.is_login:
             return
@@ -138,7 +141,7 @@ class Throttling:
                     request.throttle(throttle_ms, limits.produce, now_ms)
             is_exempt = request.body.acks == 0
         else:
-            is_exempt = request.is_from_follower or request.api in _EXEMPT
+            is_exempt = request.is_from_follower or (request.api in _EXEMPT and not _is_denied(reply))
         if self._time_quotas.any:
             self._charge_time(request, limits, is_exempt, now_ms)
 
@@ -188,3 +191,13 @@ class Throttling:
         now_ms = self._now_ms()
         request.throttled_by.throttled(request.throttle_ms, now_ms)
         return self._timer.schedule(request.unmute_ms - now_ms, unmute)
+
+
+def _is_denied(reply: Message | EncodedReply | None) -> bool:
+    """Whether a client without rights has sent a request of a broker. Such a request is not exempt."""
+    if not isinstance(reply, dict):
+        return False
+    codes = [reply.get("error_code")]
+    for marker in reply.get("markers", ()):
+        codes += [part["error_code"] for topic in marker["topics"] for part in topic["partitions"]]
+    return ErrorCode.cluster_authorization_failed in codes
