@@ -62,8 +62,14 @@ def rows() -> dict[str, Row]:
 
 @contextlib.contextmanager
 def client(name: str, port: int, topic: str, *numbers: float) -> Iterator[subprocess.Popen[str]]:
-    """A client of ``fairness_loads.py`` whose connections are open."""
+    """A client of ``fairness_loads.py`` whose connections are open.
+
+    The others have the lowest priority: they use the time that is left, and do not take the broker's processors. In a
+    real cluster they are on other machines.
+    """
     command = [sys.executable, str(_LOADS), name, str(port), topic, *map(str, numbers)]
+    if name in _OTHERS:
+        command = ["nice", "-n", "19", *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
