@@ -18,6 +18,8 @@ takes time for large responses.
 from mmap import mmap
 from struct import Struct
 
+from headrace.protocol.spare_buffers import Buffer, SpareBuffers, is_free
+
 _LENGTH = Struct(">i")
 _PREFIX_BYTES = _LENGTH.size
 
@@ -26,17 +28,20 @@ INITIAL_BYTES = 16 * 1024
 MAPPED_BYTES = 2 * 1024 * 1024
 _KEPT_BUFFERS = 3
 
-Buffer = bytearray | mmap
-
 
 class BadFrame(Exception):
     """The length of a frame is negative or above the limit, so the rest of the stream cannot be read."""
 
 
 class FrameReader:
-    __slots__ = ("_buffer", "_end", "_given", "_last_frame_bytes", "_readonly", "_start", "_view", "max_frame_bytes")
+    __slots__ = (
+        "_buffer", "_end", "_given", "_last_frame_bytes", "_readonly", "_spares", "_start", "_view", "max_frame_bytes",
+    )  # fmt: skip
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, spares: SpareBuffers | None = None) -> None:
+        """
+        :param spares: where large buffers come from, and where :meth:`shrink` puts them.
+        """
         #: The owner may change it. A client that has not logged in may send less than others.
         self.max_frame_bytes = max_frame_bytes
         self._use(bytearray(INITIAL_BYTES))
@@ -44,6 +49,7 @@ class FrameReader:
         self._end = 0  # behind the last byte that was received
         self._last_frame_bytes = 0
         self._given: list[Buffer] = []
+        self._spares = spares
 
     def room(self) -> memoryview:
         """Where to receive; never empty."""
@@ -60,7 +66,8 @@ class FrameReader:
             wanted_bytes = self._wanted_bytes()
             if wanted_bytes > MAPPED_BYTES:
                 if wanted_bytes > capacity_bytes:
-                    self._replace_buffer(_new_buffer(wanted_bytes))
+                    spare = None if self._spares is None else self._spares.take(wanted_bytes)
+                    self._replace_buffer(_new_buffer(wanted_bytes) if spare is None else spare)
             elif pending_bytes == capacity_bytes:
                 self._replace_buffer(bytearray(min(wanted_bytes, capacity_bytes * 2)))
         return self._view[self._end :]
@@ -71,9 +78,12 @@ class FrameReader:
         return self._view[self._end :]
 
     def shrink(self) -> None:
-        """Frees a large buffer. The caller has taken all frames, and does not use them any more."""
+        """Gives a large buffer back. The caller has taken all frames, and does not use them any more."""
         if len(self._buffer) > MAPPED_BYTES and self._start == self._end:
+            large = self._buffer
             self._replace_buffer(bytearray(INITIAL_BYTES))
+            if self._spares is not None and isinstance(large, mmap):
+                self._spares.give(large)
 
     def release(self) -> None:
         """Keeps only as much memory as the bytes that were received and not taken need. The caller does not use the
@@ -117,7 +127,7 @@ class FrameReader:
         """Continues with another buffer. The frames that were taken so far stay valid as long as somebody holds
         them."""
         given, capacity_bytes = self._buffer, len(self._buffer)
-        free = next((one for one in self._given if len(one) == capacity_bytes and _is_free(one)), None)
+        free = next((one for one in self._given if len(one) == capacity_bytes and is_free(one)), None)
         if free is not None:
             self._given = [one for one in self._given if one is not free]
         self._replace_buffer(_new_buffer(capacity_bytes) if free is None else free)
@@ -169,15 +179,3 @@ def encode_frame(content: bytes) -> bytearray:
 
 def _new_buffer(size_bytes: int) -> Buffer:
     return bytearray(size_bytes) if size_bytes <= MAPPED_BYTES else mmap(-1, size_bytes)
-
-
-def _is_free(buffer: Buffer) -> bool:
-    """Whether nobody has a view of the buffer. Only then can its size be changed."""
-    try:
-        if isinstance(buffer, mmap):
-            buffer.resize(len(buffer))
-        else:
-            buffer.append(buffer.pop())
-    except BufferError:
-        return False
-    return True

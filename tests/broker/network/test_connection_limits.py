@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import ExitStack
+from time import monotonic, sleep
 
 import pytest
 from broker_harness import BROKER, Client
@@ -242,3 +243,15 @@ def test_the_limits_on_clients_that_are_not_authenticated_change():
         later = stack.enter_context(RawClient(broker.bootstrap_servers))
         assert later.is_closed_by_peer()
         assert is_answered(admin)
+
+
+def test_the_buffer_of_a_large_request_is_freed_soon():
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        names = [{"topic_id": None, "name": "x" * 200 + str(number)} for number in range(11_000)]
+        fields = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        client.ask(Api.METADATA, 12, topics=names, **fields)
+        spares = broker.core.connections.spare_buffers
+        deadline = monotonic() + 20
+        while len(spares) and monotonic() < deadline:
+            sleep(0.05)
+        assert len(spares) == 0

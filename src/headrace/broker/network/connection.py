@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.broker.quotas.throttling import ClientLimits, Throttling
     from headrace.peer_log import PeerLog
     from headrace.protocol.api import Api
+    from headrace.protocol.spare_buffers import SpareBuffers
     from headrace.runtime.timer import TimerTask
 
 #: Held answers are sent when they have this many bytes.
@@ -59,6 +60,7 @@ class Connection:
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
         peer_log: PeerLog,
+        spare_buffers: SpareBuffers | None = None,
         login: Login | None = None,
     ) -> None:
         #: The client's address as ``host:port``.
@@ -80,7 +82,7 @@ class Connection:
         self.on_next_request_arrived: Callable[[], None] | None = None
         self.last_active_ns = perf_counter_ns()
         #: The received bytes. The channel writes to it, unless a request is in progress.
-        self.frames = FrameReader(max_request_bytes if login is None else login.max_login_bytes)
+        self.frames = FrameReader(max_request_bytes if login is None else login.max_login_bytes, spare_buffers)
         #: What the quotas allow the client; None until a quota is looked up.
         self.limits: ClientLimits | None = None
         self._throttling = throttling
@@ -240,6 +242,7 @@ class Connection:
         request = self._request
         assert request is not None
         self._metrics.count(request)
+        request.body = None  # its records are views of the buffer, which another connection may use after this request
         if self.login is not None and self.login.has_failed:
             self.send_held()
             self.close()
@@ -257,7 +260,6 @@ class Connection:
         self.send_held()
         if self.is_closed:
             return
-        request.body = None
         if request.throttle_ms >= _LONG_MUTE_MS:
             self.frames.release()
         self._unmuting = self._throttling.mute(request, self._unmute)

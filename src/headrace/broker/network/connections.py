@@ -31,12 +31,15 @@ from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.network.connection import Connection
 from headrace.broker.quotas.connection_rates import ConnectionRates
 from headrace.peer_log import PeerLog
+from headrace.protocol.spare_buffers import SpareBuffers
 from headrace.runtime.clock import Clock
 from headrace.runtime.timer import Timer, TimerTask
 
 logger = getLogger(__name__)
 
 _MAX_CONNECTIONS = "max.connections"
+#: Buffers for large requests are freed when nobody has used them for about so long.
+_TRIM_EVERY_MS = 1_000
 
 
 class Connections:
@@ -45,6 +48,9 @@ class Connections:
     def __init__(self, config: BrokerConfig, timer: Timer, clock: Clock, rates: ConnectionRates) -> None:
         #: The log lines about clients that do something wrong.
         self.peer_log = PeerLog(logger, clock.monotonic_ms)
+        #: Buffers for large requests that no connection uses at present.
+        self.spare_buffers = SpareBuffers(self._trim_later)
+        self._trimming: TimerTask | None = None
         self._config = config
         self.rates = rates
         self._timer = timer
@@ -62,6 +68,15 @@ class Connections:
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._open))
+
+    def _trim_later(self) -> None:
+        if self._trimming is None:
+            self._trimming = self._timer.schedule(_TRIM_EVERY_MS, self._trim)
+
+    def _trim(self) -> None:
+        self._trimming = None
+        if self.spare_buffers.trim():
+            self._trim_later()
 
     # -- limits
 

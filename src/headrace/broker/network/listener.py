@@ -267,6 +267,7 @@ class Listener:
             max_request_bytes=self._config.int("socket.request.max.bytes"),
             on_close=self._connections.remove,
             peer_log=self._connections.peer_log,
+            spare_buffers=self._connections.spare_buffers,
             login=None if self._new_login is None else self._new_login(self.name),
         )
         self._connections.add(connection)
