@@ -18,6 +18,7 @@ ALIKE = {
     (Api.LIST_CONFIG_RESOURCES, ("resource_types",)),
     (Api.CREATE_PARTITIONS, ("topics", "assignments")),
     (Api.DELETE_ACLS, ("filters",)),
+    (Api.ALTER_CLIENT_QUOTAS, ("entries",)),
 }
 
 
@@ -71,6 +72,8 @@ def test_no_api_with_an_array_is_left_out():
         Api.RENEW_DELEGATION_TOKEN,
         Api.EXPIRE_DELEGATION_TOKEN,
         Api.DESCRIBE_CLUSTER,
+        Api.GET_TELEMETRY_SUBSCRIPTIONS,
+        Api.PUSH_TELEMETRY,
     }
 
 

@@ -9,11 +9,13 @@ their users that the broker does not support it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.authorization.checks import check_cluster
 from headrace.broker.handlers.api_versions import FEATURES
 from headrace.broker.network.request import Reply, Request
+from headrace.broker.network.slices import Answers
 from headrace.protocol.errors import ErrorCode, InvalidUpdateVersion, KafkaError
 from headrace.security.acls import AclOperation
 
@@ -21,11 +23,19 @@ if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
 
 
+_NO_RESULTS_SINCE = 2
+
+
 async def handle(request: Request, authorizer: Authorizer) -> Reply:
     updates = request.body.feature_updates
+    results: Answers | Sequence[Any] = ()
     try:
         check_cluster(authorizer, request.connection, AclOperation.ALTER)
-        results = await request.answers(updates, _result, "results")
+        if request.version < _NO_RESULTS_SINCE:
+            results = await request.answers(updates, _result, "results")
+        else:
+            async for update in request.slices.over(updates):
+                _result(update)
     except KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "results": ()}
     return {"error_code": ErrorCode.none, "error_message": None, "results": results}
