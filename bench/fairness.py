@@ -46,7 +46,7 @@ class Scale:
     per_second: float = 5.0
 
 
-_FULL = Scale(seconds=20.0, rounds=5, connections=3_000)
+_FULL = Scale(seconds=10.0, rounds=3, connections=3_000)
 _QUICK = Scale(seconds=5.0, rounds=1, connections=500)
 
 

@@ -38,7 +38,8 @@ _ALL_ENTITIES = (
     "--entity-type users --entity-default",
     "--entity-type clients --entity-default",
 )
-_LIMITED_CLIENT = f"--entity-type clients --entity-name {LIMITED}"
+#: More specific than the entities above, so that this quota counts beside them.
+_LIMITED_CLIENT = f"--entity-type users --entity-default --entity-type clients --entity-name {LIMITED}"
 _QUOTA_BYTES = 10 * MB
 _NEXT_BYTES = 2 * MB
 
