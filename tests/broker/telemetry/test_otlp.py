@@ -8,14 +8,8 @@ from contextlib import suppress
 import pytest
 from telemetry_harness import CUMULATIVE, counter, gauge, histogram, otlp
 
-from headrace.broker.telemetry.otlp import (
-    MAX_DECOMPRESSED_BYTES,
-    MAX_POINTS,
-    Distribution,
-    Point,
-    PointKind,
-    decode_push,
-)
+from headrace.broker.telemetry.otlp import MAX_DECOMPRESSED_BYTES, MAX_POINTS, decode_push
+from headrace.broker.telemetry.points import Distribution, Point, PointKind
 from headrace.protocol.compression import compress
 from headrace.protocol.errors import InvalidRecord, TelemetryTooLarge
 from headrace.protocol.records import Codec

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from headrace.broker.telemetry.instances import ClientInstances
-from headrace.broker.telemetry.otlp import Distribution, Point, PointKind
+from headrace.broker.telemetry.points import Distribution, Point, PointKind
 from headrace.broker.telemetry.series import MAX_SERIES_PER_CLIENT, PushedFamily, SeriesStore, families
 from headrace.broker.telemetry.subscriptions import Subscriptions
 

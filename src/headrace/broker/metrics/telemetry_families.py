@@ -14,7 +14,7 @@ from prometheus_client.samples import Sample
 
 from headrace.broker.metrics.family import counter, gauge
 from headrace.broker.metrics.values import Value, View, in_turns, steady
-from headrace.broker.telemetry.otlp import Distribution, PointKind
+from headrace.broker.telemetry.points import Distribution, PointKind
 from headrace.broker.telemetry.series import PushedFamily, families
 from headrace.broker.telemetry.telemetry import Telemetry
 

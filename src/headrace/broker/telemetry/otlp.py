@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.telemetry.names import label_name, label_value, metric_name
+from headrace.broker.telemetry.points import Distribution, Labels, Point, PointKind
 from headrace.protocol.compression import decompress
 from headrace.protocol.errors import InvalidRecord, MessageTooLarge, TelemetryTooLarge
 from headrace.protocol.records import Codec
@@ -43,34 +43,6 @@ _LENGTH_DELIMITED = 2
 _FIXED_BYTES = {1: 8, 5: 4}
 _DELTA = 1
 _NO_RECORDED_VALUE = 1
-
-Labels = tuple[tuple[str, str], ...]
-
-
-class PointKind(Enum):
-    GAUGE = "gauge"
-    COUNTER = "counter"
-    HISTOGRAM = "histogram"
-
-
-class Distribution(NamedTuple):
-    """The value of a histogram: the upper bounds of all buckets but the last, and the count of each bucket."""
-
-    point_count: float
-    total: float
-    bounds: tuple[float, ...]
-    bucket_counts: tuple[float, ...]
-
-
-class Point(NamedTuple):
-    """One value of one series. The name and the labels are as Prometheus allows them."""
-
-    name: str
-    kind: PointKind
-    labels: Labels
-    value: float | Distribution
-    #: Whether the value is the change since the last push, and not the value itself.
-    is_delta: bool
 
 
 def decode_push(codec: int, data: bytes, limit_bytes: int, asks_for: Callable[[str], bool]) -> list[Point]:

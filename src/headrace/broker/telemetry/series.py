@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from headrace.broker.telemetry.otlp import Distribution, Labels, Point, PointKind
+from headrace.broker.telemetry.points import Distribution, Labels, Point, PointKind
 
 if TYPE_CHECKING:
     from headrace.broker.telemetry.instances import ClientInstance

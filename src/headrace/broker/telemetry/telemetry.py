@@ -31,7 +31,7 @@ from headrace.protocol.records import Codec
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
-    from headrace.broker.telemetry.otlp import Point
+    from headrace.broker.telemetry.points import Point
     from headrace.broker.telemetry.subscriptions import Subscriptions
     from headrace.runtime.clock import Clock
     from headrace.runtime.timer import Timer
