@@ -16,6 +16,7 @@ from headrace.broker.telemetry.subscriptions import Subscriptions
 from headrace.controller.decisions.broker_requests import MetadataPartition, UpdateMetadata
 from headrace.controller.decisions.context import LiveBroker
 from headrace.controller.decisions.leader_elections import Leadership
+from headrace.coordination.interface import ConnectionLostError
 from headrace.coordination.znodes import BrokerRegistration, Endpoint
 from headrace.log.disk import Disk
 from headrace.runtime.timer import Timer
@@ -109,3 +110,16 @@ async def until(condition, timeout_s=5.0):
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  what it waits for is not ours to set
             await asyncio.sleep(0)
+
+
+def fail_first_read(monkeypatch, coordination):
+    """Lets the next read of a znode fail, as if the connection was lost."""
+    get, failed = coordination.get, []
+
+    async def fail_once(path, **options):
+        if not failed:
+            failed.append(path)
+            raise ConnectionLostError
+        return await get(path, **options)
+
+    monkeypatch.setattr(coordination, "get", fail_once)

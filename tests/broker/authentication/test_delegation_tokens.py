@@ -6,7 +6,7 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from cluster_member_harness import until
+from cluster_member_harness import fail_first_read, until
 
 from headrace.broker.authentication.delegation_tokens import DelegationTokens
 from headrace.broker.authentication.stored_tokens import StoredTokens
@@ -291,15 +291,7 @@ async def test_a_request_that_cannot_read_everything_leaves_it_to_the_broker(bro
     await until(lambda: there.ids())
     there.coordination.lose_session()
     expiry_ms = await here.tokens.expire(issued.hmac, ALICE, 1_000)
-    get, failed = there.coordination.get, []
-
-    async def fail_once(path, **options):
-        if not failed:
-            failed.append(path)
-            raise ConnectionLostError
-        return await get(path, **options)
-
-    monkeypatch.setattr(there.coordination, "get", fail_once)
+    fail_first_read(monkeypatch, there.coordination)
     monkeypatch.setattr(there.coordination, "notify", there.stored._follower._session_changed)  # at once
     there.coordination.start_session()
     with pytest.raises(UnknownServerError):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from cluster_member_harness import until
+from cluster_member_harness import fail_first_read, until
 
 from headrace.broker.authorization.acl_authorizer import AclAuthorizer
 from headrace.broker.authorization.stored_rules import StoredRules
@@ -206,15 +206,7 @@ async def test_a_request_that_cannot_read_everything_leaves_it_to_the_broker(bro
     await until(lambda: there.may("a"))
     there.coordination.lose_session()
     await here.authorizer.remove_rules(TOPIC, [AclFilter(principal="User:a")])
-    get, failed = there.coordination.get, []
-
-    async def fail_once(path, **options):
-        if not failed:
-            failed.append(path)
-            raise ConnectionLostError
-        return await get(path, **options)
-
-    monkeypatch.setattr(there.coordination, "get", fail_once)
+    fail_first_read(monkeypatch, there.coordination)
     monkeypatch.setattr(there.coordination, "notify", there.stored._follower._session_changed)  # at once
     there.coordination.start_session()
     with pytest.raises(ConnectionLostError):

@@ -56,4 +56,7 @@ async def test_addresses_are_registered_again_if_the_tree_is_away(monkeypatch, c
 
 
 async def test_addresses_of_a_member_that_is_not_open_are_not_registered():
-    await member(is_open=False).addresses_changed()
+    made = member(is_open=False)
+    made.registration = Recorder()
+    await made.addresses_changed()
+    assert made.registration.calls == []

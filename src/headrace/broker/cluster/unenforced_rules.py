@@ -12,17 +12,16 @@ at its start logs one warning.
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from logging import getLogger
 
+from headrace.broker.tree_reads import read_each
 from headrace.coordination.interface import Coordination, CoordinationError, NoNodeError
 
 logger = getLogger(__name__)
 
 #: The roots of the rules, and how many levels below them the rules are.
 _ACLS = (("/kafka-acl", 2), ("/kafka-acl-extended", 3))
-#: How many reads run at the same time: there may be thousands of topics.
-_AT_ONCE = 100
 
 
 async def warn_of_unenforced_rules(coordination: Coordination) -> None:
@@ -57,10 +56,8 @@ async def _below(coordination: Coordination, root: str, levels: int) -> list[str
     paths = [root]
     for _ in range(levels):
         below: list[str] = []
-        for start in range(0, len(paths), _AT_ONCE):
-            some = paths[start : start + _AT_ONCE]
-            names = await asyncio.gather(*(_children(coordination, path) for path in some))
-            below += [f"{path}/{name}" for path, found in zip(some, names, strict=True) for name in sorted(found)]
+        async for path, names in read_each(partial(_children, coordination), paths):
+            below += [f"{path}/{name}" for name in sorted(names)]
         paths = below
     return paths
 

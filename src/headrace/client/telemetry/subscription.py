@@ -1,4 +1,4 @@
-"""What a broker wants from a client: the answer to GetTelemetrySubscriptions, checked."""
+"""Checks the answer to GetTelemetrySubscriptions: which metrics a broker wants from this client, and how often."""
 
 from __future__ import annotations
 
