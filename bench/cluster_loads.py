@@ -86,7 +86,7 @@ def ack(cluster: Cluster, topic: str, count: int) -> loads.Latency:
 
 
 def create_partitions(cluster: Cluster, topic: str, count: int) -> float:
-    """Seconds from asking for a topic of so many partitions until every broker names a leader of each."""
+    """Seconds from asking for a topic with ``count`` partitions until every broker names a leader of each."""
     started = time.perf_counter()
     _make(cluster, NewTopic(topic, count, 3))
     for node in cluster.alive:
@@ -279,7 +279,7 @@ def _is_out(asker: Asker, topic: str, victim: int) -> bool:
 
 
 def follower_behind(cluster: Cluster, topic: str, records: int) -> float:
-    """Seconds from the start of a broker that has missed so many records until it is in the ISR of all partitions."""
+    """Seconds from the start of a broker that has missed all records until it is in the ISR of all partitions."""
     behind = next(number for number in BROKERS if number != cluster.controller)
     cluster.stop(behind)
     loads.produce(cluster, topic, records)
@@ -292,7 +292,7 @@ def follower_behind(cluster: Cluster, topic: str, records: int) -> float:
 
 
 def new_replica(cluster: Cluster, topic: str, records: int) -> float:
-    """Seconds until a broker that runs, given a third replica of so many records, is in the ISR of all partitions."""
+    """Seconds until a broker that runs, given a third replica of all records, is in the ISR of all partitions."""
     create_topic(cluster, topic, replicas=2)
     loads.produce(cluster, topic, records)
     started = time.perf_counter()

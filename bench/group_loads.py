@@ -284,7 +284,7 @@ def _transact(producer: Producer, topic: str) -> None:
 
 
 def fill_groups(server: Server, topic: str, count: int) -> list[tuple[bytes, bytes]]:
-    """So many groups commit 100 offsets each. For each of them the question for these, and the right answer."""
+    """Each of ``count`` groups commits 100 offsets. Returns the question for them, and the right answer, per group."""
     known: list[tuple[bytes, bytes]] = []
     with RawClient(server.address, timeout_s=_LIMIT_SECONDS) as client:
         await_coordinator(client, "any")

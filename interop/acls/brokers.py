@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+
+from apache_process import apache_process, write_properties
 
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.ports import free_port
@@ -14,7 +15,6 @@ from headrace.testing.raw_client import ClosedByPeer
 from .cells import ADMIN, PASSWORD, Cell
 from .session import Addresses, LoginFailed, until
 
-_JAVA = ("java", "-Xmx700m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 #: What both brokers are told.
 _COMMON = {
@@ -37,11 +37,6 @@ def _jaas(cells: list[Cell]) -> str:
     users = sorted({cell.user for cell in cells} | {ADMIN})
     listed = " ".join(f'user_{user}="{PASSWORD}"' for user in users)
     return f'{_LOGIN_MODULE} required username="{ADMIN}" password="{PASSWORD}" {listed};'
-
-
-def _write(path: Path, settings: dict[str, str]) -> Path:
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    return path
 
 
 def _answers(addresses: Addresses) -> bool:
@@ -71,19 +66,10 @@ def apache(jars: Path, folder: Path, cells: list[Cell]) -> Iterator[Addresses]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "log.dirs": str(folder / "apache"),
     }
-    path = _write(folder / "apache.properties", settings)
-    java = [*_JAVA, "-cp", f"{jars}/*"]
-    form = [*java, "kafka.tools.StorageTool", "format", "-t", "headrace-matrix-000000", "-c", str(path)]
-    subprocess.run(form, check=True, capture_output=True, timeout=120)
-    with (folder / "apache.log").open("wb") as log:
-        process = subprocess.Popen([*java, "kafka.Kafka", str(path)], stdout=log, stderr=subprocess.STDOUT)
     addresses = Addresses(f"127.0.0.1:{sasl}", f"127.0.0.1:{plaintext}")
-    try:
+    with apache_process(jars, folder, settings):
         until(lambda: _answers(addresses), "Apache Kafka answers", patience_s=120.0)
         yield addresses
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextlib.contextmanager
@@ -105,7 +91,7 @@ def headrace(folder: Path, cells: list[Cell], *, is_member: bool = False) -> Ite
         if is_member:
             zookeeper = processes.enter_context(BrokerProcess(folder / "zookeeper", command="zookeeper"))
             settings["zookeeper.connect"] = zookeeper.address
-        path = _write(folder / "headrace.properties", settings)
+        path = write_properties(folder / "headrace.properties", settings)
         arguments = ("--config", str(path), "--log-level", "warning")
         processes.enter_context(BrokerProcess(folder / "headrace", *arguments, listen=None))
         yield Addresses(f"127.0.0.1:{sasl}", f"127.0.0.1:{plaintext}")

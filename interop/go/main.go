@@ -1,4 +1,5 @@
 // The checks of franz-go: kgo produces, consumes by partition and in groups, and transacts; kadm administers.
+// Then those of sarama: quotas, throttling and features.
 // Prints a line for each check and `done` at the end, as interop/lib.sh wants it.
 package main
 
@@ -27,7 +28,7 @@ func main() {
 		os.Exit(2)
 	}
 	address := os.Args[1]
-	for _, each := range slices.Concat(codecChecks(), groupChecks, adminChecks) {
+	for _, each := range slices.Concat(codecChecks(), groupChecks, adminChecks, saramaChecks) {
 		ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
 		if err := each.run(ctx, address); err != nil {
 			fmt.Printf("FAILED %s: %s\n", each.name, strings.Join(strings.Fields(err.Error()), " "))

@@ -58,6 +58,14 @@ def histogram(name, bounds, counts, total, temporality=DELTA, **attributes):
     return fill
 
 
+def remove_subscriptions(address):
+    """Removes the subscriptions of a broker that tests share. One without ``match`` is for the clients of all tests."""
+    with Client(address) as client:
+        for resource in client.ask(Api.LIST_CONFIG_RESOURCES, 0).config_resources:
+            settings = ("metrics", "interval.ms", "match")
+            client.alter(CLIENT_METRICS, resource.resource_name, *((name, DELETE, None) for name in settings))
+
+
 class TelemetryClient(Client):
     """A client with an id of its own, so that a subscription can select it."""
 

@@ -1,6 +1,7 @@
 """What the broker does by itself as time passes; the clock moves only when told."""
 
 import logging
+import threading
 
 import pytest
 from broker_harness import Client, batch, headers, on_loop, values
@@ -180,3 +181,15 @@ def test_a_job_that_fails_runs_again(start, clock, caplog, monkeypatch):
     assert "retention" in caplog.text
     pass_time(broker, clock, 1000)
     assert client.offset(topic, -2).offset > 0
+
+
+def test_checkpoints_are_written_off_the_event_loop(start, clock, monkeypatch):
+    """To replace a file may take long, if the disk is busy."""
+    broker, _ = start(log_flush_offset_checkpoint_interval_ms=1000)
+    threads = []
+    checkpoint = broker.core.logs.checkpoint
+    monkeypatch.setattr(
+        broker.core.logs, "checkpoint", lambda: (threads.append(threading.current_thread()), checkpoint())
+    )
+    pass_time(broker, clock, 1000)
+    assert [thread.name.startswith("headrace-background") for thread in threads] == [True]

@@ -34,7 +34,9 @@ def _qualified(annotation, origins):
     return ast.unparse(tree)
 
 
-SERVICES = qualified_types(services, services.Services.__annotations__)
+SERVICES = qualified_types(
+    services, {name: type_.__forward_arg__ for name, type_ in services.Services.__annotations__.items()}
+)
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.label)

@@ -89,7 +89,7 @@ def test_secrets_come_from_files_or_the_environment(tmp_path):
         ({"bearer": b"\n"}, "bearer is empty"),
         ({"bearer": b"abc\ndef"}, "more than one line"),
         ({"bearer": b"abc def"}, "no spaces"),
-        ({"bearer": b"\xff\xfe"}, "not a text in UTF-8"),
+        ({"bearer": b"\xff\xfe"}, "not UTF-8 text"),
         ({"bearer": b"a" * 5000}, "more than 4096 bytes"),
         ({"basic": b"abc"}, "write one line USER:PASSWORD"),
         ({"basic": b"abc:"}, "write one line USER:PASSWORD"),

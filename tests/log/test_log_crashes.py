@@ -3,13 +3,16 @@
 import errno
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from log_harness import LogHarness, append, batch, headers
 
+from headrace.log.appending import checked_batch
 from headrace.log.config import LogConfig
-from headrace.protocol.errors import StorageError
+from headrace.log.early_write import begin_early_write
+from headrace.protocol.errors import OutOfOrderSequence, StorageError
 from headrace.testing.faulty_disk import Crash, FaultyDisk
 
 SIZE = len(batch(1))
@@ -65,6 +68,20 @@ def delete_topic(harness, acked):
     harness.manager.remove_deleted()
 
 
+def early_writes(harness, acked):
+    """Each batch is written behind the log's end first. Every second batch is refused when it is appended."""
+    log = harness.log()
+    for number in (0, 9, 1, 9, 2, 9, 3, 9, 4):
+        one = batch(producer_id=5, producer_epoch=0, base_sequence=number)
+        early = begin_early_write(log, one)
+        early.run(partial(checked_batch, one, log.config, harness.clock.wall_ms()))
+        try:
+            log.append(one, leader_epoch=0, checked=early.checked)
+            acked.append(number)
+        except OutOfOrderSequence:
+            early.give_up()
+
+
 def run(folder, work, crash_at):
     """Returns whether the work was done before the crash, the harness of the folder, and what was acknowledged."""
     disk = FaultyDisk()
@@ -80,7 +97,9 @@ def run(folder, work, crash_at):
     return True, harness, acked
 
 
-@pytest.mark.parametrize("work", [rolls, retention, delete_records, stop, snapshots_and_checkpoints, delete_topic])
+@pytest.mark.parametrize(
+    "work", [rolls, retention, delete_records, stop, snapshots_and_checkpoints, delete_topic, early_writes]
+)
 def test_a_crash_at_every_step(tmp_path, work):
     for crash_at in range(1, 400):
         folder = tmp_path / str(crash_at)

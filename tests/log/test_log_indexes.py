@@ -107,9 +107,12 @@ def test_epochs_and_offsets_both_rise(tmp_path_factory, begins, start, end):
         offset += step
     epochs.cut_start(min(start, offset))
     epochs.cut_end(end)
-    again = LeaderEpochs(Disk(), folder).entries
-    assert again == epochs.entries
-    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(again))
+    loaded = LeaderEpochs(Disk(), folder)
+    loaded.cut_start(min(start, offset))
+    assert loaded.entries == epochs.entries
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(loaded.entries))
+    epochs.write_out()
+    assert LeaderEpochs(Disk(), folder).entries == epochs.entries
 
 
 def test_an_epoch_is_written_down_with_its_first_batch(tmp_path):
@@ -126,3 +129,9 @@ def test_an_epoch_is_written_down_with_its_first_batch(tmp_path):
     epochs.begin(4, 9, has_batch=False)
     epochs.cut_end(9)
     assert LeaderEpochs(Disk(), str(tmp_path)).entries == epochs.entries == [(1, 0), (3, 5)]
+    epochs.begin(4, 9, has_batch=False)
+    epochs.cut_start(6)
+    epochs.write_out()
+    assert LeaderEpochs(Disk(), str(tmp_path)).entries == [(3, 6)]
+    epochs.begin(4, 9)
+    assert LeaderEpochs(Disk(), str(tmp_path)).entries == epochs.entries == [(3, 6), (4, 9)]

@@ -57,6 +57,17 @@ def test_the_high_watermark_comes_back(harness):
     assert harness.restarted().high_watermark == 2
 
 
+def test_a_checkpoint_is_written_while_the_event_loop_truncates_a_log(harness):
+    """The checkpoint runs on another thread, and truncating a log fully leaves it without segments for a moment."""
+    log = harness.fresh()
+    append(log, 3)
+    segments, log.segments[:] = list(log.segments), []
+    harness.manager.checkpoint()
+    log.segments[:] = segments
+    assert harness.manager.offline == {}
+    assert harness.reborn().next_offset == 3
+
+
 def test_a_dir_in_use_is_refused(harness, tmp_path):
     harness.open()
     other = LogHarness(tmp_path / "data")

@@ -3,9 +3,10 @@
 import os
 
 import pytest
-from log_harness import append, base_offsets, batch, headers
+from log_harness import LogHarness, append, base_offsets, batch, headers
 
 from headrace.log.config import LogConfig
+from headrace.log.disk import Disk
 from headrace.protocol.errors import OffsetOutOfRange
 
 SIZE = len(batch(1))
@@ -161,3 +162,30 @@ def test_epochs_answer_where_they_ended(harness):
     log.high_watermark = 5
     log.advance_log_start(2)
     assert log.epochs.entries == [(1, 2), (4, 3)]
+
+
+def test_retention_replaces_no_file_while_the_event_loop_waits(tmp_path):
+    class Watching(Disk):
+        def __init__(self):
+            self.replaced = []
+
+        def rename(self, old_path, new_path):
+            if os.path.exists(new_path):
+                self.replaced.append(new_path)
+            super().rename(old_path, new_path)
+
+    disk = Watching()
+    harness = LogHarness(tmp_path, disk=disk, config=LogConfig(segment_bytes=2 * SIZE, retention_bytes=2 * SIZE))
+    log = harness.fresh()
+    append(log, leader_epoch=1)
+    for _ in range(6):
+        append(log, leader_epoch=2)
+    log.high_watermark = log.next_offset
+    disk.replaced.clear()
+    assert log.enforce_retention()
+    assert disk.replaced == []
+    assert log.epochs.entries == [(2, log.log_start_offset)]
+    start_offset = log.log_start_offset
+    assert harness.reborn().epochs.entries == [(2, start_offset)], "whoever loads the file cuts its start"
+    assert harness.restarted().epochs.entries == [(2, start_offset)]
+    harness.kill()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from mutations import MUTATIONS
 
+from headrace.broker.handlers import produce
+from headrace.log.early_write import begin_early_write
 from headrace.testing.simulator.__main__ import memory_disk
 from headrace.testing.simulator.simulation import simulate
 
@@ -52,6 +54,24 @@ def test_logins_between_brokers_and_of_clients_change_nothing(seed, tmp_path):
         subprocess.run(["rm", "-rf", str(folder)], check=True)
     assert result.faults == []
     assert len(result.history.acknowledged) > 100
+
+
+# The disk of a crashed broker refuses what the handlers of the broker still do when they are freed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_that_are_written_early_change_nothing(seed, tmp_path, monkeypatch):
+    """Only large batches are written before they are appended. Here all batches count as large."""
+    monkeypatch.setattr(produce, "LARGE_BATCH_BYTES", 0)
+    begun = []
+    monkeypatch.setattr(produce, "begin_early_write", lambda *a: begun.append(a) or begin_early_write(*a))
+    folder = Path(memory_disk() or tmp_path) / f"headrace-early-{os.getpid()}-{seed}"
+    folder.mkdir()
+    try:
+        result = simulate(seed, folder)
+    finally:
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+    assert result.faults == []
+    assert len(begun) > 100
 
 
 @pytest.mark.parametrize("name", sorted(MUTATIONS))

@@ -58,6 +58,7 @@ def test_a_zoo_cfg():
         ("ssl.keyStore.location=/no/such.pem", "/no/such.pem"),
         ("ssl.keyStore.location=/no/such", "cannot be seen from its name; set ssl.keyStore.type"),
         ("ssl.keyStore.location=/no/such.jks\nssl.keyStore.passwordPath=/no/file", "Cannot read ssl.keyStore.p"),
+        ("ssl.keyStore.location=/no/such.jks\nssl.keyStore.passwordPath=/dev/null", "(/dev/null): it is empty"),
         ("ssl.keyStore.location=/no/such.pem\nssl.clientAuth=maybe", "must be need, want or none"),
     ],
 )  # fmt: skip

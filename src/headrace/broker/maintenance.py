@@ -126,11 +126,11 @@ class Maintenance:
         for number, log in enumerate(list(self._logs.all())):
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            if not log.is_closed and log.log_dir.error is None:
-                log.enforce_retention()
+            if not log.is_closed and log.log_dir.error is None and log.enforce_retention():
+                await asyncio.sleep(0)  # renaming the files of a segment takes up to a millisecond
 
     async def _checkpoint(self) -> None:
-        self._logs.checkpoint()
+        await self._runtime.run_in_background(self._logs.checkpoint)
 
     async def _flush(self) -> None:
         for log in self._logs.flush_due():

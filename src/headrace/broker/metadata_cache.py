@@ -10,6 +10,7 @@ address per listener, and a client sees the addresses of the listener that it ha
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from headrace.controller.topic_rules import metric_name
@@ -19,16 +20,14 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 NO_LEADER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     node_id: int
     host: str
     port: int
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     leader_id: int
     leader_epoch: int
     replicas: tuple[int, ...]

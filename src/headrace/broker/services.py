@@ -9,8 +9,7 @@ there and before the first connection is accepted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from headrace.broker.authentication.scram_users import ScramUsers
@@ -75,8 +74,7 @@ class ConfigStore(Protocol):
         """Stores what ``change`` makes of the settings of a user. ``change`` may raise; then nothing is stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(NamedTuple):
     broker_id: int
     #: The APIs that this broker answers.
     served_apis: tuple[Api, ...]

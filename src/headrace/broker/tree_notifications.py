@@ -5,6 +5,10 @@ broker watches the parent, and reads the changed things in the order of the numb
 something has changed, so it does no harm to apply one twice, or to read it late. Notifications are deleted when they
 are 15 minutes old. A broker that was away for longer, or whose session was lost, must read everything again
 (:meth:`TreeNotifications.skip_to_end`).
+
+There may be ten thousand notifications, and every change makes each broker list them. ZooKeeper pads the numbers with
+zeros to ten digits, so the names have the order of the numbers. A list is only searched for names after the last one
+that was applied; the other names are not parsed. The ages are looked at when the oldest notification is due.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ if TYPE_CHECKING:
 
 #: How long notifications are kept.
 KEPT_MS = 15 * 60_000
-_NONE_APPLIED = -1
+_DIGITS = 10
+_NONE_APPLIED = ""
 
 
 class TreeNotifications:
@@ -45,38 +50,48 @@ class TreeNotifications:
         self._prefix = prefix
         self._apply = apply
         self._on_changed = on_changed
-        #: The number of the last notification that was applied.
+        #: The name of the last notification that was applied.
         self._applied = _NONE_APPLIED
+        #: No notification is old enough to be deleted before.
+        self._next_deletion_ms = 0
 
     async def skip_to_end(self) -> None:
         """Watches the parent, and passes over all notifications that exist: the caller reads everything next."""
-        self._applied = max(await self._read(), default=_NONE_APPLIED)
+        self._applied = max(filter(self._is_notification, await self._names()), default=_NONE_APPLIED)
 
     async def apply_new(self) -> None:
         """Applies the notifications that are new, and deletes the old ones."""
-        changes = await self._read()
-        for number in sorted(changes):
-            if number > self._applied:
-                with suppress(NoNodeError):  # another broker has deleted it because of its age
-                    content, _ = await self._coordination.get(changes[number])
-                    await self._apply(content)
-                self._applied = number
-        await self._delete_old([changes[number] for number in sorted(changes)])
+        names = await self._names()
+        applied = self._applied
+        for name in sorted(name for name in names if name > applied and self._is_notification(name)):
+            with suppress(NoNodeError):  # another broker has deleted it because of its age
+                content, _ = await self._coordination.get(f"{self._parent}/{name}")
+                await self._apply(content)
+            self._applied = name
+        if self._clock.wall_ms() >= self._next_deletion_ms:
+            await self._delete_old(sorted(filter(self._is_notification, names)))
 
-    async def _read(self) -> dict[int, str]:
-        """Returns the paths of all notifications, by their numbers."""
-        names = await self._coordination.children(self._parent, watch=self._notified)
-        numbers = ((name.removeprefix(self._prefix), name) for name in names if name.startswith(self._prefix))
-        return {int(number): f"{self._parent}/{name}" for number, name in numbers if number.isdecimal()}
+    async def _names(self) -> list[str]:
+        """Returns the names of all children, and watches for more."""
+        return await self._coordination.children(self._parent, watch=self._notified)
+
+    def _is_notification(self, name: str) -> bool:
+        size = len(self._prefix)
+        has_the_form = len(name) == size + _DIGITS and name.isascii()
+        return has_the_form and name.startswith(self._prefix) and name[size:].isdecimal()
 
     def _notified(self, _: WatchEvent) -> None:
         self._on_changed()
 
-    async def _delete_old(self, paths: list[str]) -> None:
+    async def _delete_old(self, names: list[str]) -> None:
         """Deletes old notifications, the oldest first."""
-        for path in paths:
+        now_ms = self._clock.wall_ms()
+        for name in names:
+            path = f"{self._parent}/{name}"
             stat = await self._coordination.exists(path)
-            if stat is not None and self._clock.wall_ms() - stat.ctime_ms <= KEPT_MS:
+            if stat is not None and now_ms - stat.ctime_ms <= KEPT_MS:
+                self._next_deletion_ms = min(now_ms, stat.ctime_ms) + KEPT_MS + 1
                 return
             with suppress(CoordinationError):
                 await self._coordination.delete(path)
+        self._next_deletion_ms = now_ms + KEPT_MS

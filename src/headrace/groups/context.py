@@ -2,8 +2,7 @@
 
 import builtins
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from headrace.runtime.clock import Clock
@@ -19,8 +18,7 @@ class Settings(Protocol):
     def list(self, name: builtins.str) -> tuple[builtins.str, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTopic:
+class KnownTopic(NamedTuple):
     """A topic that exists."""
 
     name: str
@@ -43,8 +41,7 @@ class TopicLookup(Protocol):
     def all_topics(self) -> Iterable[KnownTopic]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class GroupContext:
+class GroupContext(NamedTuple):
     """Everything that groups need from their broker."""
 
     clock: Clock

@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from headrace.properties import ConfigError
+from headrace.security.small_files import UnreadableFileError, read_small_text
 
 _REALM = 'realm="headrace"'
 _MAX_SECRET_BYTES = 4096
@@ -84,17 +85,11 @@ def _secret(file: str | None, environment: Mapping[str, str], variable: str) -> 
     if not file:
         return environment.get(variable, "").strip(), f"the environment variable {variable}"
     try:
-        with Path(file).open("rb") as opened:
-            content = opened.read(_MAX_SECRET_BYTES + 1)
-        text = content.decode().strip()
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not a text in UTF-8") from None
+        text = read_small_text(Path(file), _MAX_SECRET_BYTES).strip()
+    except UnreadableFileError as error:
+        raise ConfigError(f"cannot read {file}: {error}") from None
     if not text:
         raise ConfigError(f"{file} is empty: write the secret into the file")
-    if len(content) > _MAX_SECRET_BYTES:
-        raise ConfigError(f"{file} has more than {_MAX_SECRET_BYTES} bytes")
     if len(text.splitlines()) > 1:
         raise ConfigError(f"{file} has more than one line")
     return text, file

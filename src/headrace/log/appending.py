@@ -18,6 +18,7 @@ from headrace.log.txn_index import AbortedTxn
 from headrace.log.validation import Origin, reject, rewrite
 from headrace.protocol.errors import CorruptMessage, OffsetOutOfRange, OutOfOrderSequence
 from headrace.protocol.records import (
+    ATTRIBUTES_LOW_BYTE_AT,
     CONTROL,
     DELETE_HORIZON,
     HEAD,
@@ -43,7 +44,7 @@ _MAX_RELATIVE_OFFSET = 2**31 - 1
 _MAX_TIMESTAMP, _MAX_TIMESTAMP_AT = Struct(">q"), 35
 #: Places in the fields of a header.
 _ATTRIBUTES, _COUNT = 5, 12
-#: So many uncompressed records are checked in a millisecond or two.
+#: The number of uncompressed records that are checked in a millisecond or two.
 _FEW_RECORDS = 1000
 
 
@@ -89,7 +90,7 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int, *, chec
     fields = HEADER.unpack_from(records)
     zero, length, _, magic, crc, attributes, last_delta, _, max_timestamp, producer_id, epoch, sequence, count = fields
     view = memoryview(records)
-    if magic != 2 or length + 12 != size_bytes or crc32c(view[21:]) != crc:
+    if magic != 2 or length + 12 != size_bytes or (checked is None and crc32c(view[21:]) != crc):
         check_batch(records)
         raise CorruptMessage(f"{size_bytes} bytes are not one batch of {length + 12}")
     config = log.config
@@ -108,10 +109,10 @@ def append_client(log: PartitionLog, records: Buffer, leader_epoch: int, *, chec
     ):
         reject(BatchHeader._make(fields), config, now_ms)
     log_append_time_ms = -1
-    if not config.keeps_batches_unchanged:
+    if checked is not None or not config.keeps_batches_unchanged:
         view = memoryview(rewrite(records, config, now_ms) if checked is None else checked)
         size_bytes = len(view)
-        if config.is_log_append_time:
+        if view[ATTRIBUTES_LOW_BYTE_AT] & LOG_APPEND_TIME:
             (log_append_time_ms,) = _MAX_TIMESTAMP.unpack_from(view, _MAX_TIMESTAMP_AT)
             max_timestamp = log_append_time_ms
     base_offset = log.next_offset
@@ -189,7 +190,11 @@ def _write(
         segment.load()
     if _must_roll(log, segment, size_bytes, last_offset, max_timestamp_ms, now_ms):
         segment = log.roll(base_offset)
-    segment.write([HEAD.pack(base_offset, size_bytes - 12, leader_epoch), view[16:]], size_bytes)
+    head = HEAD.pack(base_offset, size_bytes - 12, leader_epoch)
+    if log.early_write is None:
+        segment.write([head, view[16:]], size_bytes)
+    else:
+        log.early_write.complete(segment, head, view, size_bytes)
     position = segment.size_bytes
     if not position:
         segment.first_timestamp_ms = max_timestamp_ms

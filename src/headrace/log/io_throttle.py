@@ -20,7 +20,7 @@ def _never() -> bool:
 class IoThrottle:
     def __init__(self, bytes_per_second: Callable[[], float], clock: Clock, sleep: Callable[[float], object]) -> None:
         """
-        :param sleep: waits for so many seconds. A true result ends the waiting of the thread.
+        :param sleep: waits for the seconds that it is given. A true result ends the waiting of the thread.
         """
         self._bytes_per_second = bytes_per_second
         self._clock, self._sleep = clock, sleep

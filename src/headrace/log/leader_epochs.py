@@ -1,9 +1,12 @@
 """Holds at which offset each leader epoch of a partition began, in the file ``leader-epoch-checkpoint`` (KIP-101).
 
 A follower that returns asks its leader where the follower's own last epoch ended, and cuts its log there. Epochs and
-offsets both rise from line to line. The file is read at first use and rewritten at each change, which is once per
-leadership. After a crash it may name an epoch whose first batch was not written; recovery drops that epoch. So an epoch
-without a batch need not be in the file: a broker that becomes the leader of a thousand partitions writes no file.
+offsets both rise from line to line. The file is read at first use and rewritten once per leadership. After a crash it
+may name an epoch whose first batch was not written; recovery drops that epoch. So an epoch without a batch need not be
+in the file: a broker that becomes the leader of a thousand partitions writes no file.
+
+If the log's start moves, the file is not written: whoever loads the file cuts its start again. Retention often moves
+the start of busy logs, and to replace a file may take long (42 ms were seen), while the event loop waits for the disk.
 """
 
 from bisect import bisect_right
@@ -19,13 +22,15 @@ UNKNOWN = -1
 
 
 class LeaderEpochs:
-    __slots__ = ("_disk", "_is_unwritten", "entries", "path")
+    __slots__ = ("_disk", "_is_start_unwritten", "_is_unwritten", "entries", "path")
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self.path = f"{folder}/{FILE_NAME}"
         #: Whether the last entry is not in the file yet.
         self._is_unwritten = False
+        #: Whether the file has epochs before the log's start.
+        self._is_start_unwritten = False
         self.entries: list[tuple[int, int]] = []
         try:
             self.entries = [(int(epoch), int(offset)) for epoch, offset in read_lines(disk, self.path)]
@@ -68,12 +73,22 @@ class LeaderEpochs:
             self._replace(kept)
 
     def cut_start(self, start_offset: int) -> None:
-        """Drops the epochs before the log's new start. The epoch at the new start now begins there."""
+        """Drops the epochs before the log's new start, in memory. The epoch at the new start now begins there."""
         at = bisect_right(self.entries, start_offset, key=lambda entry: entry[1])
         if at == 0 or (at == 1 and self.entries[0][1] == start_offset):
             return
-        self._replace([(self.entries[at - 1][0], start_offset), *self.entries[at:]])
+        self.entries = [(self.entries[at - 1][0], start_offset), *self.entries[at:]]
+        self._is_start_unwritten = True
+
+    def write_out(self) -> None:
+        """Writes the file if the log's start has moved. An epoch without a batch is left out."""
+        if self._is_start_unwritten:
+            self._write(self.entries[:-1] if self._is_unwritten else self.entries)
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
-        write_lines(self._disk, self.path, [f"{epoch} {offset}" for epoch, offset in entries], sync=False)
+        self._write(entries)
         self.entries, self._is_unwritten = entries, False
+
+    def _write(self, entries: list[tuple[int, int]]) -> None:
+        write_lines(self._disk, self.path, [f"{epoch} {offset}" for epoch, offset in entries], sync=False)
+        self._is_start_unwritten = False

@@ -26,19 +26,16 @@ def read_checkpoints(log_dir: LogDir) -> CheckpointedOffsets:
 
 
 class LogCheckpoints:
-    """Writes the checkpoints. The event loop and other threads both write high watermarks, so a lock guards them."""
+    """Writes the checkpoints. Several threads write high watermarks, so a lock guards them."""
 
     def __init__(self) -> None:
         self._high_watermarks_lock = Lock()
 
     def write(self, log_dir: LogDir, logs: Sequence[tuple[Partition, PartitionLog]]) -> None:
-        """Writes all three files of a dir."""
+        """Writes all three files of a dir. The caller sees to it that no other thread does the same."""
         recovery_points = [(key, log.recovery_point) for key, log in logs]
         write_offsets(log_dir.disk, f"{log_dir.path}/{RECOVERY_POINTS}", recovery_points)
-        # A log that starts where its first segment begins needs no line: the name of the segment says so.
-        starts = [
-            (key, log.log_start_offset) for key, log in logs if log.log_start_offset > log.segments[0].base_offset
-        ]
+        starts = [(key, log.log_start_offset) for key, log in logs if _starts_inside_segment(log)]
         write_offsets(log_dir.disk, f"{log_dir.path}/{LOG_STARTS}", starts)
         self.write_high_watermarks(log_dir, logs)
 
@@ -47,3 +44,9 @@ class LogCheckpoints:
         with self._high_watermarks_lock:
             high_watermarks = [(key, log.high_watermark) for key, log in logs]
             write_offsets(log_dir.disk, f"{log_dir.path}/{HIGH_WATERMARKS}", high_watermarks)
+
+
+def _starts_inside_segment(log: PartitionLog) -> bool:
+    """Whether the log needs a line: if not, the name of its first segment says where the log starts."""
+    start_offset, first = log.log_start_offset, log.segments[:1]  # none, while the event loop truncates the log fully
+    return bool(first) and start_offset > first[0].base_offset

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from logging import getLogger
 from pathlib import Path
+from threading import Lock
 from uuid import UUID, uuid4
 
 from headrace.log import meta_properties, partition_metadata
@@ -82,6 +83,8 @@ class LogManager:
         #: Where to create logs that do not exist yet.
         self._preferred_dirs: dict[Partition, LogDir] = {}
         self._checkpoints = LogCheckpoints()
+        #: Held while checkpoints are written, so that an earlier list of logs never replaces a later one.
+        self._checkpoint_lock = Lock()
 
     # -- start ------------------------------------------------------------------------------------------------------
 
@@ -204,6 +207,10 @@ class LogManager:
         :raises OSError: if the other dir fails; the old log then goes on unchanged.
         :raises StorageError: if the old log's dir fails.
         """
+        with self._checkpoint_lock:
+            return self._replace_with_copy(relocation)
+
+    def _replace_with_copy(self, relocation: Relocation) -> PartitionLog:
         old, log_dir = relocation.log, relocation.log_dir
         key = old.topic, old.partition
         relocation.complete()
@@ -278,12 +285,13 @@ class LogManager:
         return [log for log in self._logs.values() if log.log_dir.error is None and log.is_flush_due(now_ms)]
 
     def checkpoint(self) -> None:
-        """Writes where each log starts, up to where it is flushed, and its high watermark."""
-        for log_dir in self._working_dirs():
-            try:
-                self._checkpoints.write(log_dir, self._logs_in(log_dir))
-            except OSError as error:
-                log_dir.take_offline(error)
+        """Writes where each log starts, up to where it is flushed, and its high watermark. May run on any thread."""
+        with self._checkpoint_lock:
+            for log_dir in self._working_dirs():
+                try:
+                    self._checkpoints.write(log_dir, self._logs_in(log_dir))
+                except OSError as error:
+                    log_dir.take_offline(error)
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes only the high watermarks. May run on any thread."""

@@ -5,7 +5,8 @@ Theory: a record is in the log as soon as its batch is written behind the others
 call. A crash leaves a valid prefix, perhaps with a torn batch behind it; recovery cuts that batch off.
 
 One thread, that of the event loop, changes a log. Only :meth:`PartitionLog.flush` may run on another thread: it calls
-fsync and then assigns ``recovery_point``.
+fsync and then assigns ``recovery_point``. A thread may write bytes behind the log's end that do not count yet
+(``early_write.py``).
 
 After a clean stop nothing is read before its first use. Offsets come from file names. Indexes, producers and epochs are
 loaded when they are needed. So 10,000 idle partitions start in a second.
@@ -24,6 +25,7 @@ from headrace.log import lookups, partition_metadata, retention, segment_swap, s
 from headrace.log.appending import Appended, append_client, append_trusted
 from headrace.log.config import LogConfig
 from headrace.log.disk_errors import takes_dir_offline
+from headrace.log.early_write import EarlyWrite
 from headrace.log.file_region import FileRegion
 from headrace.log.leader_epochs import LeaderEpochs
 from headrace.log.log_dir import LogDir
@@ -52,26 +54,10 @@ _NOTHING = LogRead(None)
 
 class PartitionLog:
     __slots__ = (
-        "_epochs",
-        "_producers",
-        "_topic_id",
-        "active",
-        "config",
-        "flushed_ms",
-        "folder",
-        "high_watermark",
-        "is_closed",
-        "log_dir",
-        "log_start_offset",
-        "next_offset",
-        "noted_epoch",
-        "partition",
-        "recovery_point",
-        "segments",
-        "size_bytes",
-        "snapshot_offset",
-        "topic",
-    )
+        "_epochs", "_producers", "_topic_id", "active", "config", "early_write", "flushed_ms", "folder",
+        "high_watermark", "is_closed", "log_dir", "log_start_offset", "next_offset", "noted_epoch", "partition",
+        "recovery_point", "segments", "size_bytes", "snapshot_offset", "topic",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -103,6 +89,8 @@ class PartitionLog:
         #: The offset of the newest producer snapshot; -1 if that is not known.
         self.snapshot_offset = -1
         self.is_closed = False
+        #: A large batch that a thread writes behind the log's end; it is appended later.
+        self.early_write: EarlyWrite | None = None
         self._topic_id = topic_id
         #: The leader epoch of the last append. An append with the same epoch has nothing to note.
         self.noted_epoch = _NOT_LOADED
@@ -137,16 +125,24 @@ class PartitionLog:
         if self.is_closed or self.log_dir.error is not None:
             raise self.unusable()
         try:
+            if self.early_write is not None and self.early_write.batch is not records:
+                self.early_write.end()
             if origin is not Origin.CLIENT:
                 return append_trusted(self, records, leader_epoch, origin)
             return append_client(self, records, leader_epoch, checked=checked)
         except OSError as error:
             raise self.log_dir.take_offline(error) from error
 
+    def end_early_write(self) -> None:
+        """Gives up the early write, if there is one: something else happens to the end of the log."""
+        if self.early_write is not None:
+            self.early_write.end()
+
     # -- roll -------------------------------------------------------------------------------------------------------
 
     def roll(self, base_offset: int | None = None) -> Segment:
         """Finishes the active segment and starts another one, at the log's end or behind it."""
+        self.end_early_write()
         base_offset = self.next_offset if base_offset is None else max(base_offset, self.next_offset)
         old = self.active
         if not old.size_bytes and old.base_offset == base_offset:
@@ -281,7 +277,9 @@ class PartitionLog:
 
     @takes_dir_offline
     def _load_epochs(self) -> LeaderEpochs:
-        return LeaderEpochs(self.log_dir.disk, self.folder)
+        epochs = LeaderEpochs(self.log_dir.disk, self.folder)
+        epochs.cut_start(self.log_start_offset)
+        return epochs
 
     def cut_epochs(self, end_offset: int) -> None:
         self.epochs.cut_end(end_offset)
@@ -380,16 +378,21 @@ class PartitionLog:
         """Writes indexes and producers to disk and closes the files. The log cannot be used any more."""
         if self.is_closed:
             return
+        self.end_early_write()
         self.active.finish()
         if self.next_offset > self.active.base_offset:
             self.take_snapshot()
         if self.next_offset > self.recovery_point:
             self.active.fsync_indexes()
+        if self._epochs is not None:
+            self._epochs.write_out()
         self.flush()
         self.close_files()
 
     def close_files(self) -> None:
         """Closes all files without writing anything. The log cannot be used any more."""
         self.is_closed = True
+        if self.early_write is not None:
+            self.early_write.end(cuts_file=False)
         for segment in self.segments:
             segment.close_files()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def truncate_to(log: PartitionLog, offset: int) -> None:
+    log.end_early_write()
     if offset >= log.next_offset:
         # This broker may have led an epoch that began at the log's end and got no record, and follows a leader now.
         log.cut_epochs(log.next_offset)
@@ -39,6 +40,7 @@ def truncate_to(log: PartitionLog, offset: int) -> None:
 
 
 def truncate_fully(log: PartitionLog, offset: int) -> None:
+    log.end_early_write()
     dropped = list(log.segments)
     log.segments.clear()
     discard(log, dropped[::-1])

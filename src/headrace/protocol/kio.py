@@ -16,8 +16,6 @@ if _hypothesis is _ABSENT:
     sys.modules["hypothesis"] = None  # type: ignore[assignment]  # makes "import hypothesis" raise ImportError
 
 from kio._kio_native import entity_reader  # noqa: E402  kio.serial would import the encoders too
-from kio.index import load_request_schema as _kio_request_schema  # noqa: E402
-from kio.index import load_response_schema as _kio_response_schema  # noqa: E402
 from kio.schema.errors import ErrorCode  # noqa: E402
 from kio.schema.index import api_key_map, schema_name_map  # noqa: E402
 from kio.static.constants import EntityType  # noqa: E402
@@ -69,13 +67,17 @@ def load_request_schema(api_key: int, version: int) -> Any:
     """The class of a version's requests. The version must be one of :func:`versions_of`."""
     if api_key in _OWN_VERSIONS:
         return _own(api_key, version).request
-    return _with_plain_times(api_key, _kio_request_schema(api_key, version))
+    from kio.index import load_request_schema as load  # imports the headers of messages, which a start does not need
+
+    return _with_plain_times(api_key, load(api_key, version))
 
 
 def load_response_schema(api_key: int, version: int) -> Any:
     if api_key in _OWN_VERSIONS:
         return _own(api_key, version).response
-    return _with_plain_times(api_key, _kio_response_schema(api_key, version))
+    from kio.index import load_response_schema as load
+
+    return _with_plain_times(api_key, load(api_key, version))
 
 
 def _own(api_key: int, version: int) -> Any:

@@ -10,7 +10,7 @@ from mmap import mmap
 
 #: All spare buffers together are at most this large.
 MAX_SPARE_BYTES = 64 * 1024 * 1024
-#: A frame does not get a buffer that is more than so many times as large.
+#: How many times as large as a frame its buffer may be.
 _MOST_TIMES_TOO_LARGE = 4
 
 Buffer = bytearray | mmap

@@ -14,6 +14,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
 
+    def monotonic_ns(self) -> int:
+        return self._monotonic_ms * 1_000_000
+
     def advance(self, by_ms: int) -> None:
         self._wall_ms += by_ms
         self._monotonic_ms += by_ms

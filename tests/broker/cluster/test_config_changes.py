@@ -35,6 +35,10 @@ async def brokers(clock, tmp_path):
         await broker.configs.stop()
 
 
+def has_applied(member, number):
+    return member.configs._notifications._applied == f"config_change_{number:010d}"
+
+
 async def started(*brokers):
     for broker in brokers:
         await broker.configs.load()
@@ -160,11 +164,11 @@ async def test_old_notifications_are_removed(brokers, clock):
     await here.configs.write("topics", "t", {})
     clock.advance(15 * 60_000)
     await here.configs.write("topics", "u", {})
-    await until(lambda: here.configs._notifications._applied == 1)
+    await until(lambda: has_applied(here, 1))
     assert len(await here.coordination.children(CHANGES)) == 2
     clock.advance(1)
     await here.configs.write("topics", "v", {})
-    await until(lambda: here.configs._notifications._applied == 2)
+    await until(lambda: has_applied(here, 2))
     await until(lambda: len(here.coordination._host.tree.children(CHANGES)) == 2)
 
 
@@ -177,7 +181,7 @@ async def test_what_cannot_be_applied_is_passed_over(brokers):
     await here.coordination.create(f"{CHANGES}/config_change_", b"no json", sequence=True)
     await here.coordination.create(f"{CHANGES}/config_change_", ConfigChange("users/u").to_json(), sequence=True)
     await here.configs.write("topics", "t", {"retention.ms": "5"})
-    await until(lambda: here.configs._notifications._applied == 2)
+    await until(lambda: has_applied(here, 2))
     assert here.config.int("message.max.bytes") != "none"
 
 
@@ -188,7 +192,7 @@ async def test_a_broker_keeps_its_settings_if_those_in_the_tree_become_unreadabl
     await here.configs.write("brokers", "1", {"message.max.bytes": "88"})
     await here.coordination.set("/config/brokers/1", b"no json")
     await here.coordination.create(f"{CHANGES}/config_change_", ConfigChange("brokers/1").to_json(), sequence=True)
-    await until(lambda: here.configs._notifications._applied == 1)
+    await until(lambda: has_applied(here, 1))
     assert here.config.int("message.max.bytes") == 88
     assert "keeps its present settings" in caplog.text
 

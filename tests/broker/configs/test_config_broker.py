@@ -9,7 +9,7 @@ from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.describe import DescribeOptions, describe_broker
 from headrace.broker.configs.keys import Value
 from headrace.properties import ConfigError, parse_properties
-from headrace.protocol.errors import InvalidRequest
+from headrace.protocol.errors import InvalidConfig, InvalidRequest
 
 #: The default of every setting of how long a log is kept.
 _WEEK = ("log.retention.hours", "168", 5)
@@ -208,12 +208,13 @@ def test_alter_broker(config: BrokerConfig) -> None:
         ("num.io.threads", 0, "9", True, "at most twice"),
         ("num.io.threads", 0, "1", False, "at least half"),
         ("num.io.threads", 0, None, True, "Null value"),
-        ("num.io.threads", 2, "1", True, "not LIST"),
         ("num.io.threads", 7, "1", True, "Unknown operation 7"),
         ("broker.id", 0, "1", True, "Cannot update these configs dynamically: broker.id"),
         ("listeners", 0, "PLAINTEXT://a:1", False, "for the whole cluster"),
         ("listener.name.a.listeners", 0, "PLAINTEXT://a:1", False, "for the whole cluster"),
         ("log.cleaner.threads", 0, "-1", True, "at least 0"),
+        ("max.connection.creation.rate", 0, "0", True, "must be at least 1"),
+        ("listener.name.plaintext.max.connection.creation.rate", 0, "0", False, "must be at least 1"),
     ],
 )
 def test_alter_broker_refuses(
@@ -221,6 +222,12 @@ def test_alter_broker_refuses(
 ) -> None:
     with pytest.raises(InvalidRequest, match=why):
         alter_broker({}, [(name, operation, value)], config, per_broker=per_broker)
+
+
+@pytest.mark.parametrize("operation", [Operation.APPEND, Operation.SUBTRACT])
+def test_only_lists_grow_and_shrink(config: BrokerConfig, operation: Operation) -> None:
+    with pytest.raises(InvalidConfig, match="not LIST"):
+        alter_broker({}, [("num.io.threads", operation, "1")], config, per_broker=True)
 
 
 def test_describe_broker_shows_layers_in_order(config: BrokerConfig) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from broker_harness import OTHER_KAFKA, Client, unique
-from telemetry_harness import APPEND, CLIENT_METRICS, DELETE, SET
+from telemetry_harness import APPEND, CLIENT_METRICS, DELETE, SET, remove_subscriptions
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -11,6 +11,13 @@ from headrace.protocol.errors import ErrorCode
 FROM_DEFAULT, FROM_SUBSCRIPTION = 5, 7
 INT, LIST = 3, 7
 DEFAULTS = {"interval.ms": "300000", "match": "", "metrics": ""}
+
+
+@pytest.fixture(autouse=True)
+def no_subscriptions(address):
+    remove_subscriptions(address)
+    yield
+    remove_subscriptions(address)
 
 
 def described(client, name, **expected):

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from broker_harness import OTHER_KAFKA, unique
-from telemetry_harness import CLIENT_METRICS, SET, TelemetryClient, counter, otlp
+from telemetry_harness import CLIENT_METRICS, SET, TelemetryClient, counter, otlp, remove_subscriptions
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -21,6 +21,13 @@ from headrace.testing.raw_client import RawClient
 #: The interval is never longer than the default.
 LONG_MS = 300_000
 METRICS = otlp(counter("org.apache.kafka.producer.record.send.total", 3, topic="orders"))
+
+
+@pytest.fixture(autouse=True)
+def no_subscriptions(address):
+    remove_subscriptions(address)
+    yield
+    remove_subscriptions(address)
 
 
 @pytest.fixture

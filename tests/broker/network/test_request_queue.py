@@ -1,14 +1,18 @@
 """The queue between connections and handlers, with requests that are only names and turns that are taken by hand."""
 
-from headrace.broker.network.request_queue import REQUESTS_PER_TURN, RequestQueue
+from types import SimpleNamespace
+
+from headrace.broker.network.request_queue import FEW_REQUESTS, REQUESTS_PER_TURN, RequestQueue
 from headrace.protocol.api import Api
 
 
 class Named:
-    def __init__(self, name, api, is_login):
+    def __init__(self, name, api, is_login, client_id="client", host="127.0.0.1"):
         self.name = name
         self.api = api
         self.is_login = is_login
+        self.client_id = client_id
+        self.connection = SimpleNamespace(host=host)
 
 
 class RequestQueueHarness:
@@ -21,9 +25,9 @@ class RequestQueueHarness:
     def handle(self, request):
         self.handled.append(request.name)
 
-    def put(self, name, *, is_control=False, is_login=False, on_room=None):
+    def put(self, name, *, is_control=False, is_login=False, on_room=None, **client):
         api = Api.STOP_REPLICA if is_control else Api.METADATA
-        return self.queue.put(Named(name, api, is_login), on_room or (lambda: None))
+        return self.queue.put(Named(name, api, is_login, **client), on_room or (lambda: None))
 
     def turn(self):
         callback, *self.soon[:] = self.soon
@@ -179,3 +183,73 @@ def test_control_requests_pass_logins():
     harness.put("control", is_control=True)
     harness.turn()
     assert harness.handled == ["control", "login"]
+
+
+def test_a_client_with_many_requests_lets_others_take_turns():
+    harness = RequestQueueHarness()
+    for number in range(FEW_REQUESTS + 4):
+        harness.put(number, client_id="crowd")
+    harness.put("ordinary 1", client_id="ordinary")
+    harness.put("ordinary 2", client_id="ordinary")
+    harness.put("elsewhere", client_id="crowd", host="127.0.0.2")
+    harness.turn()
+    first, then = harness.handled[:FEW_REQUESTS], harness.handled[FEW_REQUESTS:]
+    assert first == list(range(FEW_REQUESTS))
+    assert then == [4, "ordinary 1", "elsewhere", 5, "ordinary 2", 6, 7]
+    assert len(harness.queue) == 0
+
+
+def test_the_requests_of_one_client_stay_in_the_order_of_their_coming():
+    harness = RequestQueueHarness()
+    for number in range(REQUESTS_PER_TURN):
+        harness.put(number)
+    harness.turn()
+    assert harness.handled == list(range(REQUESTS_PER_TURN))
+
+
+def test_a_request_that_arrives_while_many_wait_does_not_pass_those_of_its_client():
+    harness = RequestQueueHarness()
+    for number in range(REQUESTS_PER_TURN + 2):
+        harness.put(number)
+    harness.turn()
+    harness.put("late")
+    harness.put("another client", client_id="other")
+    harness.turn()
+    assert harness.handled[REQUESTS_PER_TURN:] == [
+        REQUESTS_PER_TURN, "another client", REQUESTS_PER_TURN + 1, "late",
+    ]  # fmt: skip
+
+
+def test_after_many_requests_few_are_handled_in_the_order_of_their_coming_again():
+    harness = RequestQueueHarness()
+    for number in range(FEW_REQUESTS + 1):
+        harness.put(number)
+    harness.turn()
+    harness.handled.clear()
+    for name, client in (("a", "x"), ("b", "x"), ("c", "y")):
+        harness.put(name, client_id=client)
+    harness.turn()
+    assert harness.handled == ["a", "b", "c"]
+
+
+def test_clients_take_turns_for_room_in_a_full_queue():
+    harness = RequestQueueHarness(limit=2)
+    entered = []
+
+    def put(name, client_id):
+        def enter():
+            assert harness.put(name, client_id=client_id)
+            entered.append(name)
+
+        assert not harness.put(name, client_id=client_id, on_room=enter)
+
+    assert harness.put("first")
+    assert harness.put("second")
+    for name in ("crowd 1", "crowd 2", "crowd 3"):
+        put(name, "crowd")
+    put("ordinary", "ordinary")
+    harness.turn()
+    assert entered == ["crowd 1", "ordinary"]
+    harness.turn()
+    harness.turn()
+    assert harness.handled == ["first", "second", "crowd 1", "ordinary", "crowd 2", "crowd 3"]

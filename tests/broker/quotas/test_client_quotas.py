@@ -192,3 +192,23 @@ def test_ten_thousand_entities_need_less_than_20_mb():
     assert held_bytes < 20_000_000
     last = QuotaTags("user-with-a-name-9999", "client-with-a-name-9999")
     assert quotas.limit(PRODUCE, *last) == (10_999.0, last)
+
+
+@pytest.mark.parametrize("count", [1, 10_000])
+def test_a_lookup_needs_at_most_eight_lookups_in_a_dictionary(count):
+    class CountingDict(dict):
+        gets = 0
+
+        def get(self, key, default=None):
+            self.gets += 1
+            return super().get(key, default)
+
+    quotas = ClientQuotas()
+    table = quotas.tables[PRODUCE]
+    table._limits = counting = CountingDict()
+    for number in range(count):
+        quotas.replace(Entity(f"u{number}", f"c{number}"), {PRODUCE: 1.0})
+    assert quotas.limit(PRODUCE, "nobody", "nothing") is None
+    assert counting.gets == 8
+    assert quotas.limit(PRODUCE, f"u{count - 1}", f"c{count - 1}") is not None
+    assert counting.gets == 9

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import logging
+import tracemalloc
 
 import pytest
 from cluster_member_harness import until
 
 from headrace.broker.quotas.client_quotas import ClientQuotas
-from headrace.broker.quotas.entities import DEFAULT, Entity
+from headrace.broker.quotas.entities import CLIENT_KEYS, DEFAULT, Entity
 from headrace.broker.quotas.stored_quotas import StoredQuotas
 from headrace.coordination.interface import BadVersionError, ConnectionLostError, NodeExistsError, NoNodeError
 from headrace.coordination.paths import PERSISTENT_PATHS
@@ -271,3 +272,19 @@ async def test_a_host_without_an_address_keeps_its_limit_and_is_tried_again(brok
 
     here.stored._resolve = resolve_late
     await until(lambda: here.quotas.ip_limit("10.2.2.2") == 2.0)
+
+
+async def test_ten_thousand_users_with_their_znodes_need_less_than_20_mb(brokers):
+    """A broker without a cluster has the tree in its process."""
+    here, *_ = brokers
+    await here.stored.load()
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            limits = dict.fromkeys(CLIENT_KEYS, 1000.0 + number)
+            await here.stored.change({Entity(f"user-with-a-name-{number}"): limits})
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(here.quotas) == 10_000
+    assert held_bytes < 20_000_000

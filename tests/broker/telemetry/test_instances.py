@@ -19,6 +19,7 @@ FIRST, SECOND, THIRD = (UUID(int=number) for number in (2, 3, 4))
 
 class FakeConnection:
     peer, host, client_software, principal = "127.0.0.1:5000", "127.0.0.1", ("fake", "1"), ANONYMOUS
+    is_closed = False
 
 
 class TelemetryHarness:
@@ -31,14 +32,19 @@ class TelemetryHarness:
         self.subscriptions.put("all", {"metrics": "*", "interval.ms": str(INTERVAL_MS)})
         config = BrokerConfig.load({"log.dirs": str(folder)})
         self.telemetry = Telemetry(config, self.clock, self.timer, self.subscriptions)
+        self.connection = FakeConnection()
+
+    def reconnect(self):
+        self.connection.is_closed = True
+        self.connection = FakeConnection()
 
     def get(self, instance_id=FIRST):
-        return self.telemetry.subscribe(instance_id, "client", FakeConnection)
+        return self.telemetry.subscribe(instance_id, "client", self.connection)
 
     def push(self, instance, *, terminating=False, subscription_id=None):
         number = instance.subscription_id if subscription_id is None else subscription_id
         push = PushedMetrics(number, terminating, 0, b"")
-        self.telemetry.accept(self.telemetry.check_push(instance.instance_id, "client", FakeConnection, push), [])
+        self.telemetry.accept(self.telemetry.check_push(instance.instance_id, "client", self.connection, push), [])
 
     def advance(self, duration_ms):
         self.clock.advance(duration_ms)
@@ -88,6 +94,37 @@ def test_the_last_push_is_the_last(harness):
         harness.push(instance)
 
 
+def test_a_client_that_reconnects_starts_anew(harness):
+    instance = harness.get()
+    harness.push(instance)
+    harness.push(instance, terminating=True)
+    harness.reconnect()
+    harness.push(instance)
+    with pytest.raises(ThrottlingQuotaExceeded):
+        harness.push(instance)
+    with pytest.raises(ThrottlingQuotaExceeded):
+        harness.get()
+    harness.reconnect()
+    harness.get()
+
+
+def test_a_client_is_throttled_over_two_connections_as_over_one(harness):
+    instance = harness.get()
+    harness.push(instance)
+    first, harness.connection = harness.connection, FakeConnection()
+    with pytest.raises(ThrottlingQuotaExceeded):
+        harness.push(instance)
+    first.is_closed = True
+    harness.push(instance)
+
+
+def test_a_connection_that_is_gone_is_not_kept_in_memory(harness):
+    instance = harness.get()
+    assert not instance.is_disconnected
+    harness.connection = None
+    assert instance.is_disconnected
+
+
 def test_a_changed_subscription_is_matched_at_the_next_request(harness):
     instance = harness.get()
     harness.subscriptions.put("more", {"metrics": "a", "interval.ms": "500"})
@@ -102,7 +139,7 @@ def test_a_changed_subscription_is_matched_at_the_next_request(harness):
 
 def test_an_instance_that_another_broker_has_made(harness):
     """All brokers compute the same subscription id."""
-    unknown = harness.telemetry.instances._new(SECOND, {}, "")
+    unknown = harness.telemetry.instances._new(SECOND, {}, harness.connection)
     assert SECOND not in harness.telemetry.instances
     harness.push(unknown)
     assert SECOND in harness.telemetry.instances
@@ -122,10 +159,10 @@ def test_silent_clients_are_forgotten_after_a_minute_or_three_intervals(harness)
 
 
 def test_the_least_recently_active_instance_makes_room():
-    instances = ClientInstances(Subscriptions(), max_instances=2)
+    instances, connection = ClientInstances(Subscriptions(), max_instances=2), FakeConnection()
     for now_ms, instance_id in enumerate((FIRST, SECOND, FIRST)):
-        assert instances.of(instance_id, {}, "", now_ms)[1] is None
-    _, removed = instances.of(THIRD, {}, "", 4)
+        assert instances.of(instance_id, {}, connection, now_ms)[1] is None
+    _, removed = instances.of(THIRD, {}, connection, 4)
     assert removed is not None
     assert removed.instance_id == SECOND
     assert [each.instance_id for each in instances] == [FIRST, THIRD]
@@ -135,7 +172,7 @@ def test_the_names_of_clients_are_cut(harness):
     class LongNames(FakeConnection):
         client_software = ("n" * 30_000, "v" * 30_000)
 
-    instance = harness.telemetry.subscribe(FIRST, "c" * 30_000, LongNames)
+    instance = harness.telemetry.subscribe(FIRST, "c" * 30_000, LongNames())
     assert max(len(text or "") for text in instance.attributes.values()) == 256
 
 

@@ -6,6 +6,7 @@ from headrace.broker.telemetry.instances import ClientInstances
 from headrace.broker.telemetry.points import Distribution, Point, PointKind
 from headrace.broker.telemetry.series import MAX_SERIES_PER_CLIENT, PushedFamily, SeriesStore, families
 from headrace.broker.telemetry.subscriptions import Subscriptions
+from headrace.security.principal import Principal
 
 CLIENT = {
     "client_instance_id": "id",
@@ -16,8 +17,15 @@ CLIENT = {
 LABELS = {**CLIENT, "client_id": "", "principal": "User:p"}
 
 
-def instance(number=2):
-    return ClientInstances(Subscriptions()).of(UUID(int=number), CLIENT, "User:p", 0)[0]
+class FakeConnection:
+    is_closed = False
+
+    def __init__(self, user="p"):
+        self.principal = Principal("User", user)
+
+
+def instance(number=2, user="p"):
+    return ClientInstances(Subscriptions()).of(UUID(int=number), CLIENT, FakeConnection(user), 0)[0]
 
 
 def point(value, name="m", kind=PointKind.GAUGE, *, delta=False, **labels):
@@ -104,3 +112,13 @@ def test_a_client_cannot_take_the_labels_of_another():
     stored = store()
     stored.update(instance(), [point(1.0, client_id="victim"), point(2.0, client_id="other")])
     assert list(families(stored.clients())) == [PushedFamily("m", PointKind.GAUGE, [(LABELS, 1.0)])]
+
+
+def test_another_user_with_the_same_id_does_not_add_to_the_series():
+    stored = store()
+    stored.update(instance(user="p"), [point(5.0, kind=PointKind.COUNTER, delta=True), point(1.0, name="other")])
+    stored.update(instance(user="q"), [point(3.0, kind=PointKind.COUNTER, delta=True)])
+    (client,) = stored.clients()
+    assert client.labels["principal"] == "User:q"
+    assert list(client.values.values()) == [3.0]
+    assert stored.count == 1

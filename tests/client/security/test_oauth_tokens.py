@@ -114,6 +114,9 @@ async def test_a_file_with_a_token(tmp_path):
     assert (await made.token()).text == "a.b.c"
     file.write_text("d.e.f\n")
     assert (await made.token()).text == "d.e.f"
+    file.write_text("a" * 70_000)
+    with pytest.raises(SaslAuthenticationFailed, match=r"cannot read the token .* it has more than 65536 bytes"):
+        await made.token()
     file.unlink()
     with pytest.raises(SaslAuthenticationFailed, match="cannot read the token"):
         await made.token()

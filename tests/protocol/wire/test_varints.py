@@ -8,7 +8,9 @@ from headrace.protocol.errors import InvalidRecord
 from headrace.protocol.wire.reader import WireReader
 from headrace.protocol.wire.varints import (
     LARGEST_LENGTH,
+    LARGEST_OF_PROTOBUF,
     LARGEST_TAG,
+    PROTOBUF_LAST_SHIFT,
     BadVarint,
     put_uvarint,
     read_long_uvarint,
@@ -72,6 +74,19 @@ def test_a_tag_may_use_32_bits(value):
     else:
         with pytest.raises(BadVarint):
             read_uvarint(uvarint(value), 0, LARGEST_TAG)
+
+
+@given(st.integers(0, 2**77))
+@example(2**64 - 1).via("the largest number of protobuf")
+@example(LARGEST_OF_PROTOBUF).via("the largest of ten bytes")
+@example(LARGEST_OF_PROTOBUF + 1).via("the smallest of eleven bytes")
+def test_a_varint_of_protobuf_may_have_ten_bytes(value):
+    data = uvarint(value)
+    if value <= LARGEST_OF_PROTOBUF:
+        assert read_uvarint(data, 0, LARGEST_OF_PROTOBUF, PROTOBUF_LAST_SHIFT) == (value, len(data))
+    else:
+        with pytest.raises(BadVarint, match="more than 10 bytes"):
+            read_uvarint(data, 0, LARGEST_OF_PROTOBUF, PROTOBUF_LAST_SHIFT)
 
 
 @given(st.integers(0, LARGEST_LENGTH), st.data())

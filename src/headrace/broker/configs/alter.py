@@ -4,7 +4,7 @@ A change is a triple (name, operation, value) with the operation's number in the
 are valid, then the functions return the new settings. Otherwise they raise one exception, and nothing changes. For
 topics and groups the exception is InvalidConfig. For brokers it is InvalidRequest, also for a wrong value, as in Kafka
 (KAFKA-13609); a broker setting that asks for something that Headrace does not do (``table_refused.py``) is
-InvalidConfig.
+InvalidConfig, and so is an operation on a list for a setting that is none.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.configs.dynamic import check_dynamic
 from headrace.broker.configs.keys import ConfigKey, ConfigType, to_text
-from headrace.broker.configs.listener_changes import refuse_fixed_on_listeners, refuse_without_prefix
+from headrace.broker.configs.listener_changes import (
+    refuse_fixed_on_listeners,
+    refuse_no_new_connections,
+    refuse_without_prefix,
+)
 from headrace.broker.configs.refusals import refusal_line, refused_changes
 from headrace.broker.configs.registry import broker_key
 from headrace.broker.configs.thread_counts import check_thread_counts
 from headrace.properties import ConfigError
-from headrace.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
+from headrace.protocol.errors import InvalidConfig, InvalidRequest
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
@@ -49,7 +53,7 @@ def alter_resource(
     kind: ResourceKind, overrides: Mapping[str, str], changes: Sequence[Change], broker: BrokerConfig
 ) -> dict[str, str]:
     """IncrementalAlterConfigs of a topic or a group."""
-    changed = _changed(overrides, changes, kind.keys.get, InvalidConfig)
+    changed = _changed(overrides, changes, kind.keys.get)
     kind.validate(changed, broker)
     return changed
 
@@ -67,7 +71,7 @@ def alter_broker(
     overrides: Mapping[str, str], changes: Sequence[Change], broker: BrokerConfig, *, per_broker: bool
 ) -> dict[str, str]:
     """IncrementalAlterConfigs of a broker or of the cluster-wide default."""
-    changed = _changed(overrides, changes, broker_key, InvalidRequest)
+    changed = _changed(overrides, changes, broker_key)
     _check_broker(changed, [name for name, _, _ in changes], broker, per_broker)
     return changed
 
@@ -95,7 +99,6 @@ def _changed(
     overrides: Mapping[str, str],
     changes: Sequence[Change],
     find_key: Callable[[str], ConfigKey | None],
-    refusal: type[KafkaError],
 ) -> dict[str, str]:
     _refuse_duplicates(name for name, _, _ in changes)
     changed = dict(overrides)
@@ -110,7 +113,7 @@ def _changed(
         else:
             key = find_key(name)
             if key is None or key.type is not ConfigType.LIST:
-                raise refusal(f"Can't {operation.name} to configuration {name}: its type is not LIST")
+                raise InvalidConfig(f"Can't {operation.name} to configuration {name}: its type is not LIST")
             changed[name] = _merged(key, changed.get(name), operation, _not_null(name, value))
     return changed
 
@@ -130,6 +133,7 @@ def _items(text: str | None) -> list[str]:
 
 def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: BrokerConfig, per_broker: bool) -> None:
     refuse_without_prefix(name for name in touched if name in overrides)
+    refuse_no_new_connections({name: overrides[name] for name in touched if name in overrides})
     layers = (broker.dynamic_default, overrides) if per_broker else (overrides, broker.dynamic_broker)
     found = refused_changes(broker.static, {**layers[0], **layers[1]})
     # Only the settings of this request are refused. A refused setting that was stored earlier is not in force, and

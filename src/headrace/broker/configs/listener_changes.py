@@ -11,7 +11,7 @@ change: a client would believe that it is in force. Connections to other brokers
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.broker.configs.listener_config import LISTENER_PREFIX
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.keys import Value
 
-_MAY_CHANGE = STORE_SETTINGS | {"max.connections", "max.connection.creation.rate", "num.network.threads"}
+_RATE = "max.connection.creation.rate"
+_MAY_CHANGE = STORE_SETTINGS | {"max.connections", _RATE, "num.network.threads"}
 #: Settings of TLS that only connections to other brokers use.
 _OF_LINKS = frozenset({"ssl.endpoint.identification.algorithm", "ssl.protocol"})
 
@@ -38,6 +39,16 @@ def refuse_without_prefix(names: Iterable[str]) -> None:
             f"These security configs can be dynamically updated only per-listener using the listener prefix: "
             f"{', '.join(bare)}"
         )
+
+
+def refuse_no_new_connections(changed: Mapping[str, str]) -> None:
+    """
+    :raises InvalidRequest: if the rate of new connections would be 0, so that nobody could connect to change it again.
+    """
+    for name, value in changed.items():
+        key = broker_key(name)
+        if key is not None and key.name == _RATE and value.strip() == "0":
+            raise InvalidRequest(f"Invalid value '{value}' for configuration {name}: must be at least 1")
 
 
 def refuse_fixed_on_listeners(names: Iterable[str], present: BrokerConfig, future: BrokerConfig) -> None:

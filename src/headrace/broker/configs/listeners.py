@@ -7,9 +7,9 @@ upper case. Listeners of KRaft controllers (``controller.listener.names``) are l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from re import compile as regex
+from typing import NamedTuple
 
 from headrace.broker.configs.keys import Value
 from headrace.properties import ConfigError
@@ -32,8 +32,7 @@ class SecurityProtocol(StrEnum):
         return self.endswith("SSL")
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerAddress:
+class ListenerAddress(NamedTuple):
     """The address of a listener. An empty host is every interface, port 0 any free port. IPv6 has no brackets."""
 
     name: str
@@ -46,8 +45,7 @@ class ListenerAddress:
         return f"{self.name}://{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
+class Listeners(NamedTuple):
     bound: tuple[ListenerAddress, ...]
     #: The addresses that clients use. The broker replaces an empty host or port 0 after it has bound the socket.
     advertised: tuple[ListenerAddress, ...]

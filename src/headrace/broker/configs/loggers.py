@@ -117,11 +117,11 @@ class Loggers:
 
 
 def _check(changes: Sequence[Change], known: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name, operation, level in changes:
-        if name in seen:
+    names = [name for name, _, _ in changes]
+    for name in names:
+        if names.count(name) > 1:
             raise InvalidRequest(f"The logger {name} is given twice in one request")
-        seen.add(name)
+    for name, operation, level in changes:
         if operation not in (_SET, _DELETE):
             raise InvalidRequest(f"Operation {operation} is not allowed for the logger {name}: set or delete its level")
         if operation == _SET and level is None:

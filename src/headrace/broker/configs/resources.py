@@ -7,9 +7,8 @@ Each kind says which settings there are, which values are in force, and which se
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.configs.client_metrics import (
     CLIENT_METRICS_KEYS,
@@ -38,8 +37,7 @@ class Source(IntEnum):
     GROUP = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceKind:
+class ResourceKind(NamedTuple):
     keys: Mapping[str, ConfigKey]
     #: The source of a value that is set on the resource itself.
     source: Source

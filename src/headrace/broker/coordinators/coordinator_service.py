@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from headrace.event_loop import cancel_and_wait
 from headrace.protocol.errors import KafkaError, NotLeaderOrFollower
@@ -37,8 +36,7 @@ _CHECK_AGAIN_S = 0.1
 C = TypeVar("C", bound=ShardedCoordinator[Any])
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorContext:
+class CoordinatorContext(NamedTuple):
     """What both coordinators use of their broker."""
 
     runtime: BrokerRuntime

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.controller.topic_rules import NewTopic
 from headrace.protocol.errors import TopicAlreadyExists
@@ -30,8 +29,7 @@ TRANSACTIONS = "__transaction_state"
 _CREATION_WAIT_MS = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(NamedTuple):
     """The prefix of the broker settings of an internal topic, and the settings that the topic is created with."""
 
     prefix: str

@@ -5,13 +5,17 @@ answer. With acks=1 the answer comes when the batch is in the leader's log, with
 it, or when the request's timeout has passed. If the topic flushes by count (``flush.messages``), the answer waits for
 fsync. If another broker leads a partition, the answer names that broker (KIP-951).
 
+A batch of more than a mebibyte is checked and written on a thread, before it is appended (``log/early_write.py``).
+Other requests that append to its partition wait for it; all other requests go on.
+
 The broker checks a transactional batch with the coordinator of the transaction first (``transactional_produce.py``).
 From v12 on the write itself adds its partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,12 +24,14 @@ from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.broker.network.slices import SLICE_BYTES
 from headrace.log.appending import checked_batch, takes_long
+from headrace.log.early_write import LARGE_BATCH_BYTES, begin_early_write
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import (
     ErrorCode,
     InvalidRecord,
     InvalidTopic,
     KafkaError,
+    StorageError,
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
     error_code_of,
@@ -55,6 +61,7 @@ if TYPE_CHECKING:
     from headrace.broker.replicas.followers import Followers
     from headrace.broker.services import RunBlocking
     from headrace.log.config import LogConfig
+    from headrace.log.early_write import EarlyWrite
     from headrace.replication.partitions import Partitions
     from headrace.runtime.purgatory import Purgatory
 
@@ -89,16 +96,17 @@ async def handle(
             refused = await transactions.refused_partitions(body, version, may_write)
         elif acks != 0 and _has_transactional(body):
             return _refuse_all(body, version, ErrorCode.transactional_id_authorization_failed)
-    appends = _Appends(version, acks, refused, may_write, partitions, metrics, delayed_fetch)
+    appends = _Appends(
+        version, acks, refused, may_write, partitions, metrics, delayed_fetch, run_blocking, read_records
+    )
     responses: list[dict[str, Any]] = []
     batches = _batches(metadata, body, version, responses)
-    read = partial(read_records, request.on_thread)
     if request.has_few_elements and request.size_bytes <= SLICE_BYTES:
         for answers, name, data in batches:
-            answers.append(appends.append(name, data) or await appends.append_checked(name, data, read))
+            answers.append(appends.append(name, data) or await appends.append_later(name, data, request))
     else:
         async for answers, name, data in request.slices.over(batches, _size_bytes):
-            answers.append(appends.append(name, data) or await appends.append_checked(name, data, read))
+            answers.append(appends.append(name, data) or await appends.append_later(name, data, request))
     for log in appends.unflushed:
         await run_blocking(request.on_thread, log.flush)
     if appends.uncommitted:
@@ -152,7 +160,9 @@ class _Appends:
         "_delayed_fetch",
         "_may_write",
         "_partitions",
+        "_read_records",
         "_refused",
+        "_run_blocking",
         "_stats_by_topic",
         "_version",
         "has_failed",
@@ -169,6 +179,8 @@ class _Appends:
         partitions: Partitions,
         metrics: Metrics,
         delayed_fetch: Purgatory[tuple[str, int]],
+        run_blocking: RunBlocking,
+        read_records: RunBlocking,
     ) -> None:
         self._version = version
         self._acks = acks
@@ -179,21 +191,43 @@ class _Appends:
         self._partitions = partitions
         self._stats_by_topic = metrics.by_topic
         self._delayed_fetch = delayed_fetch
+        self._run_blocking = run_blocking
+        self._read_records = read_records
         self.has_failed = False
         self.unflushed: list[PartitionLog] = []
         self.uncommitted: list[_Uncommitted] = []
 
-    async def append_checked(self, name: str | None, data: Any, read: Callable[..., Awaitable[Any]]) -> dict[str, Any]:
-        """Appends a batch whose check takes long. Other requests do not wait for the check."""
+    async def append_later(self, name: str | None, data: Any, request: Request) -> dict[str, Any]:
+        """Appends a batch whose check or write takes long, or that has to wait. Other requests do not wait for it."""
         assert name is not None
-        log = self._partitions.leader(name, data.index).log
-        now_ms = log.log_dir.clock.wall_ms()
-        answer = self.append(name, data, await read(_checked, data.records, log.config, now_ms))
-        assert answer is not None
+        answer: dict[str, Any] | None = None
+        while answer is None:
+            log = self._partitions.leader(name, data.index).log  # :meth:`append` has just found it
+            if log.early_write is not None:
+                await _end_of(log.early_write)
+                answer = self.append(name, data)
+            elif len(data.records) > LARGE_BATCH_BYTES:
+                answer = await self._append_early(log, name, data, request)
+            else:
+                check = _check_of(log, data.records)
+                answer = self.append(name, data, await self._read_records(request.on_thread, check))
         return answer
 
+    async def _append_early(self, log: PartitionLog, name: str, data: Any, request: Request) -> dict[str, Any] | None:
+        check = _check_of(log, data.records)
+        try:
+            early = begin_early_write(log, data.records)
+        except StorageError as error:
+            return self.append(name, data, error)
+        try:
+            run = self._read_records if log.config.reads_records else self._run_blocking
+            await run(request.on_thread, early.run, check)
+            return self.append(name, data, early.checked)
+        finally:
+            early.give_up()
+
     def append(self, name: str | None, data: Any, checked: Buffer | KafkaError | None = None) -> dict[str, Any] | None:
-        """Appends a batch, and returns the answer of its partition; None if :meth:`append_checked` has to append it.
+        """Appends a batch, and returns the answer of its partition; None if :meth:`append_later` has to append it.
 
         :param checked: what the check of the records has returned, if it ran before.
         """
@@ -218,8 +252,13 @@ class _Appends:
             partition = self._partitions.leader(name, index)
             if self._acks < 0:
                 partition.check_enough_replicas()
-            if checked is None and partition.log.config.reads_records and takes_long(records):
-                stats.produce_requests -= 1  # the second call counts it again
+            log = partition.log
+            early = log.early_write
+            if (early is not None and early.batch is not records) or (
+                checked is None
+                and (len(records) > LARGE_BATCH_BYTES or (log.config.reads_records and takes_long(records)))
+            ):
+                stats.produce_requests -= 1  # the next call counts it again
                 return None
             if isinstance(checked, KafkaError):  # not raised, because a frame and its error would form a cycle
                 return self._failed(stats, index, checked)
@@ -258,7 +297,25 @@ class _Appends:
                 one.answer.update(_failure(one.answer["index"], error.code, str(error)))
 
 
-def _checked(records: bytes, config: LogConfig, now_ms: int) -> Buffer | KafkaError:
+def _check_of(log: PartitionLog, records: Buffer) -> Callable[[], Buffer | KafkaError]:
+    """The check of a batch, to be called on another thread."""
+    return partial(_checked, records, log.config, log.log_dir.clock.wall_ms())
+
+
+def _end_of(early_write: EarlyWrite) -> asyncio.Future[None]:
+    """Is done when an early write of another request has ended."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    early_write.call_at_end(lambda: loop.call_soon_threadsafe(_set_done, ended))
+    return ended
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _checked(records: Buffer, config: LogConfig, now_ms: int) -> Buffer | KafkaError:
     """Returns an error instead of raising it, so that the other checks of the batch come first.
 
     The error has no traceback: its frames would keep the decompressed records until the garbage collector runs.

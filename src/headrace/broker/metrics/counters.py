@@ -70,7 +70,7 @@ class RequestMetrics:
                 request.parked_at,
                 request.answered_at,
                 request.sending_at,
-                perf_counter_ns(),
+                request.sent_at or perf_counter_ns(),
             )
         )
         if request_logger.isEnabledFor(DEBUG):

@@ -43,8 +43,8 @@ _LONG_MUTE_MS = 100
 
 class Connection:
     __slots__ = (
-        "_channel", "_held", "_is_answered", "_metrics", "_on_close", "_out", "_peer_log", "_queue", "_request",
-        "_throttling", "_unmuting", "client_software", "frames", "host", "is_authenticated", "is_closed",
+        "__weakref__", "_channel", "_held", "_is_answered", "_metrics", "_on_close", "_out", "_peer_log", "_queue",
+        "_request", "_throttling", "_unmuting", "client_software", "frames", "host", "is_authenticated", "is_closed",
         "last_active_ns", "limits", "listener_name", "login", "on_next_request_arrived", "peer", "principal",
     )  # fmt: skip
 
@@ -143,6 +143,7 @@ class Connection:
 
     def authenticated(self, principal: Principal) -> None:
         self.principal = principal
+        self.limits = None
         self.is_authenticated = True
 
     def next_request_arrived(self) -> None:
@@ -155,6 +156,8 @@ class Connection:
         try:
             frame = self.frames.next_frame()
             if frame is None:
+                if self.limits is not None:
+                    self.limits.received_part()
                 self.frames.shrink()
                 self.send_held()
                 if not self.is_closed:
@@ -221,7 +224,8 @@ class Connection:
         is_sent = self._channel.send(self._out)
         if is_sent:
             if self.limits is not None:
-                self.limits.network_ns += perf_counter_ns() - request.sending_at
+                request.sent_at = perf_counter_ns()
+                self.limits.network_ns += request.sent_at - request.sending_at
             self.sent()
 
     def send_held(self) -> None:

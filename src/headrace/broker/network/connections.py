@@ -113,8 +113,8 @@ class Connections:
         return self.rates.accepted(listener_name, is_protected=self._is_protected(listener_name))
 
     def count_accepted_from(self, ip: str, listener_name: str) -> int:
-        """Counts a new connection of an address. If it returns more than 0, the connection must be closed after so many
-        milliseconds."""
+        """Counts a new connection of an address. Returns after how many milliseconds the connection must be closed; 0
+        if the address is within its limit."""
         return self.rates.accepted_from(ip, listener_name, is_protected=self._is_protected(listener_name))
 
     def may_connect(self, ip: str) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.listeners import ListenerAddress
@@ -35,8 +34,7 @@ _RETRY_ACCEPT_MS = 100
 _MAX_REFUSED = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerContext:
+class ListenerContext(NamedTuple):
     """The objects that all listeners of a broker share."""
 
     loop: asyncio.AbstractEventLoop
@@ -278,8 +276,12 @@ def bound_socket(address: ListenerAddress) -> socket.socket:
     """
     :raises OSError: if the address is in use, or is not an address of this machine.
     """
+    host = address.host or "0.0.0.0"
     family, kind, protocol, _, resolved = socket.getaddrinfo(
-        address.host or "0.0.0.0", address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        host.encode() if host.isascii() else host,  # a str loads the codec "idna", which takes 2 ms
+        address.port,
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_PASSIVE,
     )[0]
     sock = socket.socket(family, kind, protocol)
     try:

@@ -27,8 +27,9 @@ from headrace.properties import ConfigError
 logger = getLogger(__name__)
 
 _SETTINGS = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
-#: A closed listener looks this often whether its connections were answered, and so many times.
+#: A closed listener looks at this interval whether its connections were answered.
 _LOOK_AGAIN_MS = 50
+#: After this number of looks the listener no longer waits for its connections.
 _LOOKS = 100
 
 

@@ -58,7 +58,8 @@ class PlainChannel:
                 connection.next_request_arrived()
             return
         frames, limits = connection.frames, connection.limits
-        started = 0 if limits is None else perf_counter_ns()
+        if limits is not None:
+            limits.receiving_since = perf_counter_ns()
         try:
             size_bytes = self._socket.recv_into(frames.room())
         except BlockingIOError:
@@ -70,8 +71,6 @@ class PlainChannel:
             connection.close()
             return
         frames.received(size_bytes)
-        if limits is not None:
-            limits.network_ns += perf_counter_ns() - started
         connection.take_request()
 
     def _has_ended(self) -> bool:

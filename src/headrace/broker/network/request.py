@@ -48,8 +48,8 @@ class Request:
     __slots__ = (
         "_frame", "_header", "answered_at", "api", "body", "busy_ns", "client_id", "codec", "connection",
         "correlation_id", "has_few_elements", "is_charged", "is_from_follower", "is_login", "parked_at", "received_at",
-        "running_since", "sending_at", "size_bytes", "slices", "started_at", "thread_ns", "throttle_ms", "throttled_by",
-        "unmute_ms", "version",
+        "running_since", "sending_at", "sent_at", "size_bytes", "slices", "started_at", "thread_ns", "throttle_ms",
+        "throttled_by", "unmute_ms", "version",
     )  # fmt: skip
 
     def __init__(
@@ -69,8 +69,8 @@ class Request:
         self.is_login = is_login
         #: Whether a loop over all elements is short enough without slices.
         self.has_few_elements = False
-        #: Whether the quotas have counted the request.
-        self.is_charged = False
+        #: Whether the quotas have counted the request. They do not count logins.
+        self.is_charged = is_login
         #: For how long the connection is muted after the answer, until when, and the quota that is exceeded.
         self.throttle_ms = 0
         self.unmute_ms: int
@@ -80,7 +80,7 @@ class Request:
         self._header = header
         self._frame: memoryview | None = frame
         self.received_at = perf_counter_ns()
-        self.started_at = self.parked_at = self.answered_at = self.sending_at = 0
+        self.started_at = self.parked_at = self.answered_at = self.sending_at = self.sent_at = 0
         #: Since when the handler runs without a break, for how long it ran before that, and how long other threads
         #: worked for it.
         self.running_since = self.busy_ns = self.thread_ns = 0

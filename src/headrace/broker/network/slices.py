@@ -29,11 +29,11 @@ from headrace.runtime.clock import Clock
 T = TypeVar("T")
 
 SLICE_MS = 5
-#: To check and to write so many bytes takes one or two milliseconds.
+#: The bytes that a slice checks and writes. 1 MiB takes one or two milliseconds.
 SLICE_BYTES = 1024 * 1024
 #: A loop over so few elements does not check the clock.
 FEW_ELEMENTS = 32
-#: So many answers are encoded together.
+#: The number of answers that are encoded together.
 _CHUNK = 200
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 DIRECT_BYTES = 32 * 1024
 #: Larger requests are received by the network thread.
 _SMALL_REQUEST_BYTES = 16 * 1024
-#: After so many small requests with small answers, the loop's thread watches the socket.
+#: The number of small requests with small answers in a row, after which the loop's thread watches the socket.
 _SMALL_IN_A_ROW = 2
 
 _ENDING = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR

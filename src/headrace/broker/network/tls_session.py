@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from headrace.broker.network.answer_parts import Part
     from headrace.protocol.frames import FrameReader
 
-#: A turn of one connection ends when it has moved so many bytes.
+#: The bytes that a connection may receive or send in one turn.
 BYTES_PER_TURN = 512 * 1024
-#: So many bytes are received and then decrypted, or encrypted and then sent. OpenSSL's buffer of the connection keeps
-#: that size, so only large answers use the large chunk.
+#: The bytes that are received and then decrypted, or encrypted and then sent, as one chunk. OpenSSL's buffer of the
+#: connection keeps that size, so only large answers use the large chunk.
 CHUNK_BYTES = 64 * 1024
 LARGE_CHUNK_BYTES = 256 * 1024
 #: While a large frame arrives, the selector reports the socket when this many bytes are there, not for each packet.
@@ -43,15 +43,16 @@ MIN_LOW_WATER_MARK = 16 * 1024
 MAX_LOW_WATER_MARK = 64 * 1024
 #: The largest record, with its header and what encryption adds.
 _MAX_RECORD_BYTES = 17 * 1024
-#: So many bytes are received at once, before a connection has sent as much data.
+#: The bytes that are received at once from a connection that has not sent as much data yet.
 FIRST_CHUNK_BYTES = 16 * 1024
-#: A turn also ends when so many received bytes were not data, or are a part of a record.
+#: The received bytes of one turn that may be other than data, or a part of a record. Then the turn ends.
 OVERHEAD_PER_TURN = 20 * 1024
-#: So many bytes without data are no data that is on its way: a TLS record has up to 16 KiB.
+#: The bytes that a client may send before data is decrypted. A TLS record has up to 16 KiB, so more bytes without
+#: data are no record that is on its way.
 MAX_SILENT_BYTES = 64 * 1024
-#: So many bytes of OpenSSL's own answers may wait for a client that does not read.
+#: The bytes of OpenSSL's own answers that may wait for a client that does not read.
 MAX_UNREAD_BYTES = 64 * 1024
-#: After so many receptions, a handshake waits for its next turn.
+#: The number of receptions after which a handshake waits for its next turn.
 _RECEPTIONS_PER_HANDSHAKE_TURN = 4
 
 
@@ -199,7 +200,7 @@ class TlsSession:
         return has_frame
 
     def _decrypt_into(self, room: memoryview, wanted_bytes: int) -> int:
-        """Decrypts one record after the other, until so many bytes are there. Returns how many; 0: the stream ended.
+        """Decrypts one record after the other, until the wanted bytes are there. Returns how many; 0: the stream ended.
 
         A client may send many small records: librdkafka sends one for each value that it does not copy.
 

@@ -49,7 +49,7 @@ M = TypeVar("M", bound=Measured)
 class ClientRate:
     """The rate of an entity."""
 
-    __slots__ = ("add", "charge", "kind", "rate", "tags", "throttle_times", "units")
+    __slots__ = ("kind", "rate", "tags", "throttle_times", "units")
 
     def __init__(self, kind: str, tags: QuotaTags, rate: WindowedRate, units: int) -> None:
         #: The kind as Kafka's metrics name it.
@@ -59,9 +59,6 @@ class ClientRate:
         #: What is recorded for a limit of 1 per second.
         self.units = units
         self.throttle_times: WindowedAverage | None = None
-        # Bound once, because each request calls them.
-        self.add = rate.add
-        self.charge = rate.charge
 
     @property
     def last_ms(self) -> int:

@@ -89,13 +89,13 @@ class ConnectionRates:
         return throttle_ms
 
     def accepted_from(self, ip: str, listener_name: str, *, is_protected: bool) -> int:
-        """Counts a connection of an address. If it returns more than 0, the connection must be closed after so many
-        milliseconds."""
+        """Counts a connection of an address. Returns after how many milliseconds the connection must be closed; 0 if
+        the address is within its limit."""
         limit = self._quotas.ip_limit(ip)
         if limit is None:
             return 0
         now_ms = self._now_ms()
-        rate = self._rate_of(ip, limit, now_ms)
+        rate = self._rate_of(ip, limit, now_ms).rate
         throttle_ms = rate.charge(1, now_ms)
         if not throttle_ms:
             return 0

@@ -13,8 +13,9 @@ without a quota of their own, for example. An entity has one znode:
 Names are percent-encoded as Kafka encodes them; ``<default>`` is the default entity. The protocol writes the default
 entity as a null name.
 
-Kafka 4.3 checks quotas as this module does, with two exceptions. Kafka accepts NaN and Infinity, which limit nothing;
-Headrace rejects them. Kafka accepts a byte rate that is above 0 and rounds to 0; Headrace rejects that, too.
+Kafka 4.3 checks quotas as this module does, with three exceptions. Kafka accepts NaN and an infinite percentage, which
+limit nothing; Headrace rejects them. Kafka accepts a byte rate that is above 0 and rounds to 0; Headrace rejects that,
+too. Of two names of one type, Kafka takes the last; Headrace rejects the entity.
 """
 
 from __future__ import annotations

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.runtime.clock import Clock
 
+NS_PER_MS = 1_000_000
 #: A throttle time is an int32 in the protocol.
 MAX_THROTTLE_MS = 2**31 - 1
+#: More than any sum of a rate.
+_NO_LIMIT = 2**62
 #: How many numbers a past sample has: when it began, when its last value came, and the sum of its values.
 _FIELDS = 3
 
@@ -61,11 +64,16 @@ def windows_of(config: BrokerConfig, prefix: str) -> Windows:
 
 
 class WindowedRate:
-    """A rate, and its limit."""
+    """A rate, and its limit.
+
+    ``throttling.py`` records most values by itself, because a call takes longer than the addition: it changes ``total``
+    and ``last_ns``, after :meth:`change_samples` if ``change_ns`` has come. These are nanoseconds for the same reason:
+    the clock gives them without a division. Everything else is exact to the millisecond, as in Kafka.
+    """
 
     __slots__ = (
-        "_begun_ms", "_change_ms", "_ends_ms", "_least_ms", "_limit", "_oldest_ms", "_past", "_past_total", "_windows",
-        "free", "last_ms", "total",
+        "_begun_ms", "_ends_ms", "_least_ms", "_limit", "_oldest_ms", "_past", "_past_total", "_windows", "change_ns",
+        "free", "last_ns", "total",
     )  # fmt: skip
 
     def __init__(self, windows: Windows, limit: float = inf) -> None:
@@ -78,10 +86,12 @@ class WindowedRate:
         self.total = 0
         #: When the oldest sample and the present sample began.
         self._oldest_ms = self._begun_ms = 0
-        #: When the present sample ends, and when the samples have to change: then, or when the oldest counts no more.
-        self._ends_ms = self._change_ms = -1
+        #: When the present sample ends.
+        self._ends_ms = -1
+        #: When the samples have to change: the present one ends, or the oldest counts no more.
+        self.change_ns = -1
         #: When the last value was recorded.
-        self.last_ms = -1
+        self.last_ns = -1
         self.limit = limit
 
     @property
@@ -92,28 +102,35 @@ class WindowedRate:
     @limit.setter
     def limit(self, limit: float) -> None:
         self._limit = limit
-        #: A total of so much is within the limit, whatever the time is.
-        self.free = limit * self._least_ms / 1000
+        #: A total of so much is within the limit, whatever the time is. An integer, as totals are: comparing an integer
+        #: with a float takes longer.
+        self.free = int(min(limit * self._least_ms / 1000, _NO_LIMIT))
 
     def add(self, value: int, now_ms: int) -> None:
         """Records a value. A negative value takes back what was recorded at the same time."""
-        if now_ms >= self._change_ms:
-            self._change_samples(now_ms)
+        now_ns = now_ms * NS_PER_MS
+        if now_ns >= self.change_ns:
+            self.change_samples(now_ns)
         self.total += value
-        self.last_ms = now_ms
+        self.last_ns = now_ns
 
     def charge(self, value: int, now_ms: int) -> int:
         """Records a value, and returns for how many milliseconds the client has to wait."""
-        if now_ms >= self._change_ms:
-            self._change_samples(now_ms)
-        self.total = total = self.total + value
-        self.last_ms = now_ms
-        return 0 if total <= self.free else self._throttle_ms(total, now_ms)
+        self.add(value, now_ms)
+        return self.throttle_ms(now_ms)
 
-    def _throttle_ms(self, total: int, now_ms: int) -> int:
+    @property
+    def last_ms(self) -> int:
+        """When the last value was recorded."""
+        return self.last_ns // NS_PER_MS
+
+    def throttle_ms(self, now_ms: int) -> int:
+        """Returns for how many milliseconds a client has to wait that has just recorded a value."""
+        if self.total <= self.free:
+            return 0
         if self._limit <= 0:
             return MAX_THROTTLE_MS
-        throttle_ms = total * 1000 / self._limit - self._counted_ms(now_ms, self._oldest_ms)
+        throttle_ms = self.total * 1000 / self._limit - self._counted_ms(now_ms, self._oldest_ms)
         return 0 if throttle_ms < 0.5 else min(MAX_THROTTLE_MS, int(throttle_ms + 0.5))
 
     def _counted_ms(self, now_ms: int, oldest_ms: int) -> int:
@@ -122,9 +139,9 @@ class WindowedRate:
             return self._least_ms + elapsed_ms % self._windows.window_ms
         return max(elapsed_ms, 1)
 
-    def _change_samples(self, now_ms: int) -> None:
+    def change_samples(self, now_ns: int) -> None:
         """Begins another sample if the present one has ended, and forgets those that count no more."""
-        past, windows = self._past, self._windows
+        now_ms, past, windows = now_ns // NS_PER_MS, self._past, self._windows
         if now_ms >= self._ends_ms:
             if self._ends_ms >= 0:
                 past.extend((self._begun_ms, self.last_ms, self.total - self._past_total))
@@ -137,10 +154,10 @@ class WindowedRate:
             del past[:_FIELDS]
         if past:
             self._oldest_ms = past[0]
-            self._change_ms = min(self._ends_ms, past[1] + keeps_ms)
+            self.change_ns = min(self._ends_ms, past[1] + keeps_ms) * NS_PER_MS
         else:
             self._oldest_ms = self._begun_ms
-            self._change_ms = self._ends_ms
+            self.change_ns = self._ends_ms * NS_PER_MS
 
     def per_second(self, now_ms: int) -> float:
         """Returns the rate. Changes nothing, so that another thread may call it."""

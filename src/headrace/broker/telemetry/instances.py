@@ -4,6 +4,9 @@ A client instance is one producer, consumer or admin client; its id is a UUID th
 the id: a broker that does not know the instance creates it. So the state is in memory only, and an instance that was
 removed because of its age, or because there are too many, comes back with its next request.
 
+An instance belongs to the connection that it came with. When that connection is closed, the instance starts anew with
+its next request, over any connection. Its series stay, because most clients come back.
+
 The timing rules are Kafka's. A client may ask for its subscription once per push interval, and push once per interval.
 The first push after such a request may come earlier, because clients wait for a random part of the first interval. An
 instance whose subscriptions have changed starts anew, so that its client gets the new ones at once.
@@ -13,20 +16,39 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
+from weakref import ref
 
 from headrace.crc import crc32c
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.telemetry.subscriptions import Demand, Subscriptions
+    from headrace.security.principal import Principal
 
 #: Kafka's limit for a broker. The least recently active instance makes room.
 MAX_INSTANCES = 16_384
 #: An instance is removed after three push intervals without a request, but not sooner than this.
 _LEAST_KEPT_MS = 60_000
 _KEPT_INTERVALS = 3
+#: Longer names of clients are cut, because every instance keeps them.
+MAX_TEXT = 256
+
+
+class TelemetryClient(Protocol):
+    """What telemetry asks of the connection of a client."""
+
+    @property
+    def peer(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def client_software(self) -> tuple[str, str]: ...
+    @property
+    def principal(self) -> Principal: ...
+    @property
+    def is_closed(self) -> bool: ...
 
 
 class ClientInstance:
@@ -36,17 +58,20 @@ class ClientInstance:
         self,
         instance_id: UUID,
         attributes: Mapping[str, str | None],
+        client: ref[TelemetryClient],
         principal: str,
         demand: Demand,
         subscriptions_version: int,
     ) -> None:
         """
+        :param client: the connection that the instance came with.
         :param attributes: those that a subscription can select, and those that label the client's metrics.
         :param subscriptions_version: the version of the subscriptions that the demand was made from.
         """
         self.instance_id = instance_id
         self.attributes = attributes
         self.principal = principal
+        self._client = client
         self.demand = demand
         self.subscription_id = subscription_id(demand, instance_id)
         self.subscriptions_version = subscriptions_version
@@ -80,6 +105,18 @@ class ClientInstance:
         self._may_push_at_once = False
         return True
 
+    def with_demand(self, demand: Demand, subscriptions_version: int) -> ClientInstance:
+        """The same instance, which starts anew because the subscriptions have changed."""
+        return ClientInstance(
+            self.instance_id, self.attributes, self._client, self.principal, demand, subscriptions_version
+        )
+
+    @property
+    def is_disconnected(self) -> bool:
+        """Whether the connection that the instance came with is closed."""
+        client = self._client()
+        return client is None or client.is_closed
+
     def is_expired(self, now_ms: int) -> bool:
         return now_ms - self.last_active_ms > max(_LEAST_KEPT_MS, _KEPT_INTERVALS * self.demand.interval_ms)
 
@@ -101,7 +138,7 @@ class ClientInstances:
         return iter(self._instances.values())
 
     def of(
-        self, instance_id: UUID, attributes: Mapping[str, str | None], principal: str, now_ms: int
+        self, instance_id: UUID, attributes: Mapping[str, str | None], client: TelemetryClient, now_ms: int
     ) -> tuple[ClientInstance, ClientInstance | None]:
         """Finds or makes the instance of a client that has sent a request.
 
@@ -111,20 +148,25 @@ class ClientInstances:
         if instance is None:
             if len(self._instances) >= self._max_instances:
                 _, removed = self._instances.popitem(last=False)
-            instance = self._new(instance_id, attributes, principal)
+            instance = self._new(instance_id, attributes, client)
+        elif instance.is_disconnected:
+            instance = self._new(instance_id, attributes, client)
         elif instance.subscriptions_version != self._subscriptions.version:
-            instance = self._new(instance_id, instance.attributes, instance.principal)
+            instance = instance.with_demand(
+                self._subscriptions.demand_on(instance.attributes), self._subscriptions.version
+            )
         instance.last_active_ms = now_ms
         self._instances[instance_id] = instance
         self._instances.move_to_end(instance_id)
         return instance, removed
 
-    def _new(self, instance_id: UUID, attributes: Mapping[str, str | None], principal: str) -> ClientInstance:
+    def _new(self, instance_id: UUID, attributes: Mapping[str, str | None], client: TelemetryClient) -> ClientInstance:
         demand = self._subscriptions.demand_on(attributes)
         return ClientInstance(
             instance_id=instance_id,
             attributes=attributes,
-            principal=principal,
+            client=ref(client),
+            principal=str(client.principal)[:MAX_TEXT],
             demand=demand,
             subscriptions_version=self._subscriptions.version,
         )

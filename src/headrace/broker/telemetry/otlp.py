@@ -25,6 +25,7 @@ from headrace.broker.telemetry.points import Distribution, Labels, Point, PointK
 from headrace.protocol.compression import decompress
 from headrace.protocol.errors import InvalidRecord, MessageTooLarge, TelemetryTooLarge
 from headrace.protocol.records import Codec
+from headrace.protocol.wire.varints import LARGEST_OF_PROTOBUF, PROTOBUF_LAST_SHIFT, BadVarint, read_uvarint
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -120,16 +121,12 @@ class _OuterMessages:
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(data):
-            raise InvalidRecord("the metrics end inside a number")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise InvalidRecord("a number in the metrics has more than ten bytes")
+    try:
+        return read_uvarint(data, position, LARGEST_OF_PROTOBUF, PROTOBUF_LAST_SHIFT)
+    except IndexError:
+        raise InvalidRecord("the metrics end inside a number") from None
+    except BadVarint:
+        raise InvalidRecord("a number in the metrics has more than ten bytes") from None
 
 
 def _parsed(kind: str, message: memoryview) -> Any:

@@ -70,9 +70,12 @@ class SeriesStore:
         """Stores the points of a push."""
         if not points:
             return
-        client = self._clients.get(instance.instance_id)
+        client, labels = self._clients.get(instance.instance_id), _labels_of(instance)
+        if client is not None and client.labels != labels:  # somebody else has come back with the id of this client
+            self.forget(instance.instance_id)
+            client = None
         if client is None:
-            client = self._clients[instance.instance_id] = ClientSeries(_labels_of(instance))
+            client = self._clients[instance.instance_id] = ClientSeries(labels)
         self.count -= client.remove_outdated()
         values, room = client.values, self._max_series() - self.count
         for point in points:

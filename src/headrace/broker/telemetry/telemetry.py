@@ -11,11 +11,11 @@ What a client can make a broker store is bounded: the number of instances (``ins
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from headrace.broker.telemetry.instances import ClientInstance, ClientInstances
-from headrace.broker.telemetry.series import SeriesStore
+from headrace.broker.telemetry.instances import MAX_TEXT, ClientInstance, ClientInstances, TelemetryClient
 from headrace.coordination.znodes import encode_uuid, random_uuid
 from headrace.protocol.errors import (
     ErrorCode,
@@ -32,31 +32,16 @@ from headrace.protocol.records import Codec
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.telemetry.points import Point
+    from headrace.broker.telemetry.series import SeriesStore
     from headrace.broker.telemetry.subscriptions import Subscriptions
     from headrace.runtime.clock import Clock
     from headrace.runtime.timer import Timer
-    from headrace.security.principal import Principal
 
 #: Java's Uuid.RESERVED: no instance has these ids. kio reads the id 0 as None.
 _RESERVED_IDS = frozenset({None, UUID(int=0), UUID(int=1)})
 #: After these errors a client asks for its subscription at once.
 _ASKS_AT_ONCE_AFTER = frozenset({ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type})
-#: Longer names of clients are cut, because every instance keeps them.
-_MAX_TEXT = 256
 _SWEEP_EVERY_MS = 30_000
-
-
-class TelemetryClient(Protocol):
-    """What telemetry asks of the connection of a client."""
-
-    @property
-    def peer(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def client_software(self) -> tuple[str, str]: ...
-    @property
-    def principal(self) -> Principal: ...
 
 
 class TelemetryCounts:
@@ -78,8 +63,14 @@ class Telemetry:
         self._is_sweep_scheduled = False
         self._subscriptions = subscriptions
         self.instances = ClientInstances(subscriptions)
-        self.series = SeriesStore(lambda: config.int("headrace.telemetry.max.series"))
         self.counts = TelemetryCounts()
+
+    @cached_property
+    def series(self) -> SeriesStore:
+        """The metrics that clients have pushed. Most brokers have none, and do not load the module."""
+        from headrace.broker.telemetry.series import SeriesStore
+
+        return SeriesStore(lambda: self._config.int("headrace.telemetry.max.series"))
 
     @property
     def is_offered(self) -> bool:
@@ -176,7 +167,7 @@ class Telemetry:
         self, instance_id: UUID, client_id: str | None, client: TelemetryClient, now_ms: int
     ) -> ClientInstance:
         attributes = _attributes(instance_id, client_id, client)
-        instance, removed = self.instances.of(instance_id, attributes, str(client.principal)[:_MAX_TEXT], now_ms)
+        instance, removed = self.instances.of(instance_id, attributes, client, now_ms)
         if removed is not None:
             self.series.forget(removed.instance_id)
         self._schedule_sweep()
@@ -201,9 +192,9 @@ def _attributes(instance_id: UUID, client_id: str | None, client: TelemetryClien
     software_name, software_version = client.client_software
     return {
         "client_instance_id": encode_uuid(instance_id),
-        "client_id": None if client_id is None else client_id[:_MAX_TEXT],
-        "client_software_name": software_name[:_MAX_TEXT],
-        "client_software_version": software_version[:_MAX_TEXT],
+        "client_id": None if client_id is None else client_id[:MAX_TEXT],
+        "client_software_name": software_name[:MAX_TEXT],
+        "client_software_version": software_version[:MAX_TEXT],
         "client_source_address": client.host,
         "client_source_port": client.peer.rpartition(":")[2],
     }

@@ -128,7 +128,7 @@ def _deletion(one: UserScramCredentialDeletion) -> dict[str, Any]:
 def _upsertion(one: UserScramCredentialUpsertion) -> dict[str, Any]:
     number = _number_of(one.mechanism)
     salt = new_salt() if one.salt is None else one.salt
-    # The broker refuses a wrong number of iterations; computing so many would take long.
+    # The broker refuses a wrong number of iterations. The client does not compute a very large number of them first.
     iterations = min(max(1, one.iterations), 1_000_000)
     salted = salted_password.__wrapped__(one.mechanism, one.password.encode(), salt, iterations)
     return {

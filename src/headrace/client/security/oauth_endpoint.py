@@ -33,6 +33,7 @@ from headrace.client.errors import BrokerUnreachable, SaslAuthenticationFailed
 from headrace.client.retry import Backoff
 from headrace.client.security.oauth_tokens import Token
 from headrace.properties import ConfigError
+from headrace.security.small_files import UnreadableFileError, read_small_text
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -115,11 +116,9 @@ class TokenEndpoint:
     def _read_file(self) -> Token:
         path = Path(unquote(urlsplit(self.url).path))
         try:
-            with path.open("rb") as file:
-                content = file.read(_MAX_ANSWER_BYTES + 1)
-        except OSError as error:
-            raise SaslAuthenticationFailed(f"cannot read the token of {_URL}: {error.strerror}") from None
-        return Token(_text(content).strip())
+            return Token(read_small_text(path, _MAX_ANSWER_BYTES).strip())
+        except UnreadableFileError as error:
+            raise SaslAuthenticationFailed(f"cannot read the token of {_URL}: {error}") from None
 
     def _ask(self, deadline: float) -> Token:
         opener = OpenerDirector()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.properties import ConfigError
+from headrace.security.small_files import UnreadableFileError, read_small_text
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -106,15 +107,9 @@ def _login(settings: Mapping[str, object]) -> str | None:
 
 def _login_of_file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_LOGIN_BYTES + 1)
-        if len(content) > _MAX_LOGIN_BYTES:
-            raise ConfigError(f"{LOGIN_FILE} ({path}) has more than {_MAX_LOGIN_BYTES} bytes")
-        return content.decode().strip()
-    except OSError as error:
-        raise ConfigError(f"Cannot read {LOGIN_FILE} ({path}): {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{LOGIN_FILE} ({path}) is not UTF-8 text") from None
+        return read_small_text(path, _MAX_LOGIN_BYTES).strip()
+    except UnreadableFileError as error:
+        raise ConfigError(f"Cannot read {LOGIN_FILE} ({path}): {error}") from None
 
 
 def _tls_context(settings: Mapping[str, object]) -> SSLContext:

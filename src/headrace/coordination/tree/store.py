@@ -224,6 +224,9 @@ def decode_snapshot(buffer: bytes, tree: ZnodeTree) -> None:
 def _decode_znode(value: list[Json]) -> tuple[str, Znode]:
     (path, data), numbers, access = value[:2], value[2:10], value[10:]
     czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, owner, created_count = cast(list[int], numbers)
+    # Most znodes have not changed since they were created: equal numbers share their memory.
+    mzxid, pzxid = (czxid if zxid == czxid else zxid for zxid in (mzxid, pzxid))
+    mtime_ms = ctime_ms if mtime_ms == ctime_ms else mtime_ms
     node = Znode(decode_data(data), czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, owner, created_count)
     if access:
         aversion, acl = access

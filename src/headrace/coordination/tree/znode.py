@@ -1,11 +1,12 @@
 """One znode, and the rules for its path."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.coordination.acls import OPEN_ACL, Acl
 from headrace.coordination.interface import BadArgumentsError, Stat
 
 ROOT = "/"
+_FEW_CHILDREN = 4
 
 
 @dataclass(slots=True)
@@ -21,7 +22,8 @@ class Znode:
     ephemeral_owner: int = 0
     #: How many children were created so far, including the deleted ones.
     created_count: int = 0
-    children: set[str] = field(default_factory=set)
+    #: The names of the children. Most znodes have none or one, and a set of its own would take 216 bytes.
+    children: set[str] | tuple[str, ...] = ()
     acl: Acl = OPEN_ACL
     #: How often the access control list was changed.
     aversion: int = 0
@@ -29,6 +31,21 @@ class Znode:
     @property
     def data_length(self) -> int:
         return 0 if self.data is None else len(self.data)
+
+    def add_child(self, name: str) -> None:
+        """Adds a child that is new."""
+        if isinstance(self.children, set):
+            self.children.add(name)
+        elif len(self.children) < _FEW_CHILDREN:
+            self.children = (*self.children, name)
+        else:
+            self.children = {*self.children, name}
+
+    def remove_child(self, name: str) -> None:
+        if isinstance(self.children, set):
+            self.children.remove(name)
+        else:
+            self.children = tuple(child for child in self.children if child != name)
 
     def stat(self) -> Stat:
         return Stat(

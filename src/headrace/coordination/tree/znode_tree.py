@@ -236,7 +236,7 @@ class ZnodeTree:
         owner = transaction.session_id if change.ephemeral else 0
         self.nodes[path] = Znode(change.data, zxid, zxid, zxid, time_ms, time_ms, ephemeral_owner=owner, acl=change.acl)
         parent = self.nodes[parent_of(path)]
-        parent.children.add(name_of(path))
+        parent.add_child(name_of(path))
         parent.created_count += 1
         parent.pzxid = zxid
         if owner:
@@ -246,7 +246,7 @@ class ZnodeTree:
     def _delete(self, path: str, zxid: int) -> list[Delivery]:
         node, parent_path = self.nodes.pop(path), parent_of(path)
         parent = self.nodes[parent_path]
-        parent.children.remove(name_of(path))
+        parent.remove_child(name_of(path))
         parent.pzxid = zxid
         if node.ephemeral_owner:
             self._ephemerals[node.ephemeral_owner].remove(path)
@@ -270,6 +270,6 @@ class ZnodeTree:
         self._ephemerals = {}
         for path, node in self.nodes.items():
             if path != ROOT:
-                self.nodes[parent_of(path)].children.add(name_of(path))
+                self.nodes[parent_of(path)].add_child(name_of(path))
             if node.ephemeral_owner:
                 self._ephemerals.setdefault(node.ephemeral_owner, set()).add(path)

@@ -28,6 +28,7 @@ from headrace.protocol.kio import (
 from headrace.protocol.wire.array_guard import MAX_TAGS, Guard, GuardFailed, ManyElements, guard_of
 from headrace.protocol.wire.encoder import Encode, Message, Placed, encoder_of
 from headrace.protocol.wire.large_messages import AT_ONCE, MAX_ELEMENTS, open_message
+from headrace.protocol.wire.produce_request import LARGE_BATCH_BYTES, LARGE_REQUEST_BYTES, read_produce_request
 from headrace.protocol.wire.reader import skip_tagged_fields
 from headrace.protocol.wire.unknown_tags import without_unknown_tags
 
@@ -44,7 +45,7 @@ _WHOLE = frozenset(
         Api.CREATE_DELEGATION_TOKEN, Api.DESCRIBE_DELEGATION_TOKEN,
     }
 )  # fmt: skip
-#: How many elements such a request may have. So many take no longer than a few slices (``broker/network/slices.py``).
+#: How many elements such a request may have. 20,000 take no longer than a few slices (``broker/network/slices.py``).
 MAX_WHOLE_ELEMENTS = 20_000
 #: A fetch session remembers each partition of its requests. Followers in large clusters fetch very many partitions.
 MAX_FETCH_ELEMENTS = 100_000
@@ -127,7 +128,8 @@ def read_request_header(frame: memoryview, max_tags: int = MAX_TAGS) -> RequestH
 
 def read_request_body(header: RequestHeader, frame: memoryview) -> tuple[Any, int]:
     """Reads a body; returns kio's dataclass of that version, and how many elements the arrays of the body have. The
-    body is ``Any``, because handlers are written once for all versions.
+    body is ``Any``, because handlers are written once for all versions. A Produce request with large batches becomes an
+    object with the same fields, whose records are views of the frame (``produce_request.py``).
 
     :raises BadRequest: if we do not speak the version, if the bytes are not a body of it, or for too many elements.
     :raises ManyElements: if the body must be opened instead (:func:`open_request_body`).
@@ -139,7 +141,12 @@ def read_request_body(header: RequestHeader, frame: memoryview) -> tuple[Any, in
     try:
         codec.guard_body(frame, header.body_at, len(frame), left)
         try:
-            body = codec.read_body(frame, header.body_at)[0]
+            if len(frame) > LARGE_REQUEST_BYTES and _has_large_batches(
+                header, len(frame), codec.max_elements - left[0]
+            ):
+                body = read_produce_request(frame, header.body_at, header.version)
+            else:
+                body = codec.read_body(frame, header.body_at)[0]
         except UnknownTag:
             schema = load_request_schema(header.api, header.version)
             body = codec.read_body(without_unknown_tags(schema, frame[header.body_at :]), 0)[0]
@@ -150,6 +157,10 @@ def read_request_body(header: RequestHeader, frame: memoryview) -> tuple[Any, in
     except GuardFailed + decode_failures() as error:
         raise _unreadable(header, error) from None
     return body, codec.max_elements - left[0]
+
+
+def _has_large_batches(header: RequestHeader, size_bytes: int, element_count: int) -> bool:
+    return header.api is Api.PRODUCE and size_bytes > LARGE_BATCH_BYTES * element_count
 
 
 def open_request_body(header: RequestHeader, frame: memoryview) -> Generator[None, None, Any]:

@@ -13,6 +13,8 @@ Messages use *unsigned* varints for compact lengths, array counts and tags (KIP-
 into a signed 32-bit integer, so a length of 2**31 and more would be negative there. Here a varint of more than five
 bytes is an error, and so is a length of 2**31 and more. A tag may use all 32 bits.
 
+The messages of protobuf, which clients push as metrics, have unsigned varints of at most ten bytes.
+
 Records use *signed* varints (zigzag: 0, -1, 1, -2 become 0, 1, 2, 3), of at most ten bytes, whose value has 64 bits.
 
 A varint that goes past the end of the buffer raises IndexError. Nearly all varints have one byte, so callers that read
@@ -28,25 +30,34 @@ LARGEST_LENGTH = 2**31 - 1
 LARGEST_TAG = 2**32 - 1
 #: The fifth byte holds the bits from 28 on.
 _LAST_SHIFT = 28
+#: The tenth byte of a varint of protobuf holds the bits from 63 on.
+PROTOBUF_LAST_SHIFT = 63
+#: Ten bytes have 70 bits. Readers of protobuf ignore those above 64.
+LARGEST_OF_PROTOBUF = 2**70 - 1
 _MASK_64 = 0xFFFF_FFFF_FFFF_FFFF
 _LAST_SIGNED_SHIFT = 63
 
 
 class BadVarint(ValueError):
-    """An unsigned varint has more than five bytes, or its value is too large."""
+    """An unsigned varint has too many bytes, or its value is too large."""
 
 
-def read_uvarint(data: bytes | memoryview, at: int, largest: int = LARGEST_LENGTH) -> tuple[int, int]:
+def read_uvarint(
+    data: bytes | memoryview, at: int, largest: int = LARGEST_LENGTH, last_shift: int = _LAST_SHIFT
+) -> tuple[int, int]:
     """Reads an unsigned varint; returns the value, and the position of the byte that follows.
 
-    :raises BadVarint: if the varint has more than five bytes, or its value is larger than ``largest``.
+    :param last_shift: the lowest bit of the last byte that a varint may have. By default the fifth byte is the last.
+    :raises BadVarint: if the varint has more bytes, or its value is larger than ``largest``.
     :raises IndexError: if the data end before the varint does.
     """
     byte = data[at]
-    return (byte, at + 1) if byte < 0x80 else read_long_uvarint(data, at + 1, largest)
+    return (byte, at + 1) if byte < 0x80 else read_long_uvarint(data, at + 1, largest, last_shift)
 
 
-def read_long_uvarint(data: bytes | memoryview, at: int, largest: int = LARGEST_LENGTH) -> tuple[int, int]:
+def read_long_uvarint(
+    data: bytes | memoryview, at: int, largest: int = LARGEST_LENGTH, last_shift: int = _LAST_SHIFT
+) -> tuple[int, int]:
     """As :func:`read_uvarint`, for a varint whose first byte, at ``at - 1``, says that more bytes follow."""
     value, shift = data[at - 1] & 0x7F, 7
     while True:
@@ -57,8 +68,8 @@ def read_long_uvarint(data: bytes | memoryview, at: int, largest: int = LARGEST_
             if value > largest:
                 raise BadVarint(f"an unsigned varint is {value}; the largest allowed value is {largest}")
             return value, at
-        if shift == _LAST_SHIFT:
-            raise BadVarint("an unsigned varint has more than five bytes")
+        if shift == last_shift:
+            raise BadVarint(f"an unsigned varint has more than {last_shift // 7 + 1} bytes")
         shift += 7
 
 

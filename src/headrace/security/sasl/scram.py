@@ -30,7 +30,7 @@ from headrace.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 MIN_ITERATIONS = 4096
 #: The most iterations that a user may be given. Kafka has the same limit.
 MAX_ITERATIONS = 16384
-#: A client computes at most so many iterations, because a hostile server names the number. It takes about 50 ms.
+#: The most iterations that a client computes, because a hostile server names the number. They take about 50 ms.
 MAX_CLIENT_ITERATIONS = 100_000
 #: The hash of each mechanism, by its name in hashlib.
 HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.properties import ConfigError
+from headrace.security.small_files import UnreadableFileError, read_small_file
 from headrace.security.tls.java_order import order_of_jks, order_of_key_manager
 from headrace.security.tls.jks import JCEKS_MAGIC, MAGIC, JksError, read_jks, recover_key
 from headrace.security.tls.pem import PemError, certificates_in, private_key_in
@@ -145,13 +146,9 @@ def _is_known(store_type: str) -> bool:
 
 def _read(name: str, path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"Cannot read {path} of {name}: {error.strerror}") from None
-    if len(data) > _MAX_FILE_BYTES:
-        raise ConfigError(f"Cannot use {path} of {name}: it has more than {_MAX_FILE_BYTES} bytes")
-    return data
+        return read_small_file(path, _MAX_FILE_BYTES)
+    except UnreadableFileError as error:
+        raise ConfigError(f"Cannot read {path} of {name}: {error}") from None
 
 
 def _text(name: str, path: Path) -> str:

@@ -41,6 +41,9 @@ class SimulatedClock:
     def monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
+    def monotonic_ns(self) -> int:
+        return self.monotonic_ms() * 1_000_000
+
 
 class SimulatedConnection(Connection):
     __slots__ = ()

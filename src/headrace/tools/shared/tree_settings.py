@@ -19,6 +19,7 @@ from headrace.coordination.client.client_security import store_type_of
 from headrace.coordination.server.four_letter_words import ALWAYS, enabled_words
 from headrace.coordination.server.service import DEFAULT_MAX_CONNECTIONS_PER_ADDRESS
 from headrace.properties import ConfigError
+from headrace.security.small_files import UnreadableFileError, read_small_text
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -28,6 +29,7 @@ logger = getLogger(__name__)
 SUPER_DIGEST = "DigestAuthenticationProvider.superDigest"
 _X509_PROVIDER = "authProvider.x509"
 _WORDS = "4lw.commands.whitelist"
+_MAX_PASSWORD_BYTES = 8 * 1024
 
 #: Each setting, and what it does. The table in docs/zookeeper.md has the same rows.
 SETTINGS = {
@@ -174,9 +176,12 @@ def _password(settings: Mapping[str, str], store: str) -> str | None:
     if path is None:
         return settings.get(f"{store}.password")
     try:
-        return Path(path).read_text().splitlines()[0]
-    except (OSError, UnicodeDecodeError, IndexError) as error:
+        lines = read_small_text(Path(path), _MAX_PASSWORD_BYTES).splitlines()
+    except UnreadableFileError as error:
         raise ConfigError(f"Cannot read {store}.passwordPath ({path}): {error}") from None
+    if not lines:
+        raise ConfigError(f"Cannot read {store}.passwordPath ({path}): it is empty")
+    return lines[0]
 
 
 def _store_type(settings: Mapping[str, str], store: str) -> str | None:

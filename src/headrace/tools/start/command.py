@@ -20,7 +20,7 @@ from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.without_effect import without_effect
 from headrace.event_loop import new_event_loop
 from headrace.properties import ConfigError, parse_overrides, read_properties_file
-from headrace.runtime.memory import collect_rarely
+from headrace.runtime.memory import collect_rarely, pause_collections
 from headrace.tools.shared.commands import add_overrides, add_version
 from headrace.tools.shared.stderr_log import log_to_stderr
 
@@ -159,6 +159,7 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
 
 
 async def _serve(config: BrokerConfig) -> None:
+    pause_collections()
     broker = Broker(config)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

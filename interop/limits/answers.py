@@ -1,0 +1,116 @@
+# ruff: noqa: T201  what it prints is its report
+"""Runs the scenes on a broker, records what Apache Kafka answers, and compares.
+
+    python -m limits.answers record FACTS      stores Apache Kafka's answers
+    python -m limits.answers accept FACTS      stores where Headrace differs; the reasons are to be written
+    python -m limits.answers live              Headrace with Apache Kafka, both now
+
+A scene sends requests one after the other; each step has a name and an answer. Apache Kafka's jars are in
+``.cache/apache-kafka-4.3.0``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import brokers, config_scenes, our_clients, quota_scenes, telemetry_scenes
+from .telemetry_scenes import Steps
+
+ROOT = Path(__file__).resolve().parents[2]
+DIFFERENCES = ROOT / "tests" / "broker" / "quotas" / "headrace_limit_differences.json"
+JARS = ROOT / ".cache" / "apache-kafka-4.3.0"
+SCENES: Mapping[str, Callable[[str], Steps]] = {
+    **telemetry_scenes.SCENES,
+    **quota_scenes.SCENES,
+    **config_scenes.SCENES,
+}
+#: By scene and step: the answer.
+Facts = dict[str, dict[str, Any]]
+
+
+def observe(address: str) -> Facts:
+    return {name: observe_scene(name, address) for name in SCENES}
+
+
+def observe_scene(name: str, address: str) -> dict[str, Any]:
+    # By way of JSON, as the recorded answers: tuples are lists.
+    steps: dict[str, Any] = json.loads(json.dumps(dict(SCENES[name](address))))
+    return steps
+
+
+def with_accepted(expected: Facts) -> Facts:
+    """What Headrace should answer: Apache Kafka's answers, but for the differences that have a reason."""
+    accepted = json.loads(DIFFERENCES.read_text())
+    return {
+        scene: {**steps, **{step: each["answer"] for step, each in accepted.get(scene, {}).items()}}
+        for scene, steps in expected.items()
+    }
+
+
+def _differences(expected: Facts, observed: Facts) -> Facts:
+    return {
+        scene: changed
+        for scene, steps in observed.items()
+        if (changed := {step: answer for step, answer in steps.items() if expected[scene].get(step) != answer})
+    }
+
+
+def _store(path: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """One line per step, so that changes are easy to read."""
+    scenes = [
+        f"  {json.dumps(scene)}: {{\n"
+        + ",\n".join(f"    {json.dumps(step)}: {json.dumps(answer)}" for step, answer in steps.items())
+        + "\n  }"
+        for scene, steps in facts.items()
+    ]
+    path.write_text("{\n" + ",\n".join(scenes) + "\n}\n")
+
+
+def _accept(expected: Facts, observed: Facts) -> int:
+    known = json.loads(DIFFERENCES.read_text()) if DIFFERENCES.exists() else {}
+    found = {
+        scene: {
+            step: {"reason": known.get(scene, {}).get(step, {}).get("reason", ""), "answer": answer}
+            for step, answer in steps.items()
+        }
+        for scene, steps in _differences(expected, observed).items()
+    }
+    _store(DIFFERENCES, found)
+    print(f"ok {sum(map(len, found.values()))} steps differ")
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    command, *rest = arguments
+    with tempfile.TemporaryDirectory(prefix="limits-") as folder:
+        if command == "accept":
+            expected = json.loads(Path(rest[0]).read_text())
+        else:
+            with brokers.apache(JARS, Path(folder)) as address:
+                expected = observe(address)
+                our_clients.push_to(address, brokers.received_by_apache(Path(folder)))
+        if command == "record":
+            _store(Path(rest[0]), expected)
+            return 0
+        with brokers.headrace() as address:
+            observed = observe(address)
+    if command == "accept":
+        return _accept(expected, observed)
+    wanted = with_accepted(expected)
+    found = _differences(wanted, observed)
+    for scene, steps in found.items():
+        for step, answer in steps.items():
+            print(f"FAILED {scene}, {step}: Apache Kafka: {wanted[scene].get(step)}; Headrace: {answer}")
+    print(f"ok {sum(map(len, observed.values()))} answers compared")
+    print("ok our producer, consumer and admin client push their metrics to Apache Kafka")
+    print("done")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
