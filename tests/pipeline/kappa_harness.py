@@ -9,8 +9,9 @@ from itertools import count
 from pathlib import Path
 
 from headrace import Admin, Consumer, Producer, TopicPartition
+from headrace.pipeline.kappa.stream import KappaStream
 from headrace.pipeline.kappa.view import KappaView
-from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
+from headrace.pipeline.project.definition import Decode, FileText, ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.query.view_query import build
 from headrace.pipeline.serving.catalog import Catalog, VersionEvent, VersionState
@@ -36,7 +37,9 @@ class KappaHarness:
         self.database = Database(database_url)
         self.catalog = Catalog(self.database)
         self.folder = folder
-        self._running: list[KappaView] = []
+        #: ``KappaView`` chooses the way by the query; ``KappaStream`` is always a stream.
+        self.way: type[KappaView | KappaStream] = KappaView
+        self._running: list[KappaView | KappaStream] = []
         self.project = Project(folder, bootstrap, database_url, str(folder / "archive"), "local[2]")
         with Admin(bootstrap_servers=bootstrap) as admin:
             admin.create_topic(self.topic, num_partitions=2)
@@ -48,7 +51,7 @@ class KappaHarness:
 
     def definition(self, query: str = BY_PAGE, **changes) -> ViewDefinition:
         made = ViewDefinition(
-            "pages", (self.topic,), "", "kappa", Source("views/pages.sql", query), Decode("json", SCHEMA)
+            "pages", (self.topic,), "", "kappa", FileText("views/pages.sql", query), Decode("json", SCHEMA)
         )
         return replace(made, **changes)
 
@@ -65,17 +68,17 @@ class KappaHarness:
         }  # fmt: skip
         return RunContext(**(given | others))
 
-    def running(self, version: int = 1, **others) -> KappaView:
+    def running(self, version: int = 1, **others) -> KappaView | KappaStream:
         """As a runner makes one: from the state ``starting``."""
         found = self.catalog.version("pages", version)
         if found.state is not VersionState.STARTING:
             if found.state not in (VersionState.FAILED, VersionState.STOPPED):
                 self.catalog.set_state("pages", version, VersionEvent.STOPPED)
             self.catalog.set_state("pages", version, VersionEvent.RESTARTED)
-        self._running.append(KappaView(self.context(**others), self.catalog.version("pages", version)))
+        self._running.append(self.way(self.context(**others), self.catalog.version("pages", version)))
         return self._running[-1]
 
-    def start(self, version: int = 1) -> KappaView:
+    def start(self, version: int = 1) -> KappaView | KappaStream:
         """One that has caught up or failed. What may pass is tried again, as the runner does it: on a busy machine
         Spark's processes come too late at times."""
         for _ in range(_ATTEMPTS):
@@ -87,7 +90,7 @@ class KappaHarness:
                 break
         return running
 
-    def run_once(self, version: int = 1, **others) -> KappaView:
+    def run_once(self, version: int = 1, **others) -> KappaView | KappaStream:
         for attempt in range(1, 1 + _ATTEMPTS):
             running = self.running(version, **others)
             try:

@@ -20,9 +20,10 @@ from pyspark.sql import SparkSession
 from headrace import Admin, Producer
 from headrace.pipeline.archive.archive import Archive
 from headrace.pipeline.decoding.dead_letters import DeadLetters
+from headrace.pipeline.lambda_ import view as lambda_view
 from headrace.pipeline.lambda_.batch_layer import BatchLayer
 from headrace.pipeline.lambda_.store import LambdaStore
-from headrace.pipeline.project.definition import Decode, LambdaSettings, Source, ViewDefinition
+from headrace.pipeline.project.definition import Decode, FileText, LambdaSettings, ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import analyze
@@ -96,7 +97,7 @@ class LambdaHarness:
             folder, bootstrap, "sqlite://", str(folder / "archive"), "local[2]", log_options=log_options or {}
         )
         definition = ViewDefinition(
-            name, (topic,), "", "lambda", Source("pages.sql", query), Decode("json", SCHEMA),
+            name, (topic,), "", "lambda", FileText("pages.sql", query), Decode("json", SCHEMA),
             dead_letters=f"{topic}.dead", lambda_=LambdaSettings(batch_every_ms, 1),
         )  # fmt: skip
         catalog = Catalog(database, clock)
@@ -199,6 +200,12 @@ def quick(spark: SparkSession) -> Iterator[None]:
     for name, value in before.items():
         assert value is not None
         spark.conf.set(name, value)
+
+
+@pytest.fixture(autouse=True)
+def first_batch_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new version begins with a batch, however small its log is, in every module that imports this."""
+    monkeypatch.setattr(lambda_view, "SMALL_LOG", -1)
 
 
 def until(condition: Callable[[], bool], what: str, timeout_s: float = 240) -> None:

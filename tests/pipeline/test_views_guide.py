@@ -97,6 +97,8 @@ def check_answers(shell: Shell) -> None:
     assert shell.said["headrace views rollback users"] == "users v1 serves from now on, v2 before\n"
     assert shell.said["headrace views switch users"] == "users v2 serves from now on, v1 before\n"
     assert shell.said["headrace views drop users 1"] == "users v1 is dropped\n"
+    explained = shell.said["headrace views explain pages"]
+    assert f"headrace views explain pages\n```\n\n```text\n{explained}```" in GUIDE.read_text(encoding="utf-8")
     assert "slowest_page" in shell.said['headrace query "SELECT * FROM users ORDER BY slowest_ms DESC LIMIT 3"']
     status = json.loads(shell._run(["headrace", "views", "status", "--json"]))
     assert status["running"]

@@ -15,6 +15,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from headrace.security.small_files import UnreadableFileError, read_small_text
+
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 _MAX_SECRET_BYTES = 1024 * 1024
 
@@ -36,13 +38,6 @@ def _secret(kind: str, name: str, folder: Path, environment: Mapping[str, str]) 
             raise MissingSecret(f"${{env:{name}}}: the variable {name} is not set in the environment")
         return environment[name]
     try:
-        with (folder / name).open("rb") as file:
-            content = file.read(_MAX_SECRET_BYTES + 1)
-    except OSError as error:
-        raise MissingSecret(f"${{file:{name}}}: cannot read the file: {error.strerror}") from None
-    if len(content) > _MAX_SECRET_BYTES:
-        raise MissingSecret(f"${{file:{name}}}: the file has more than {_MAX_SECRET_BYTES} bytes")
-    try:
-        return content.decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise MissingSecret(f"${{file:{name}}}: the file is not UTF-8") from None
+        return read_small_text(folder / name, _MAX_SECRET_BYTES).rstrip("\r\n")
+    except UnreadableFileError as error:
+        raise MissingSecret(f"${{file:{name}}}: cannot read the file: {error}") from None

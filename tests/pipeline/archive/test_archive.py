@@ -144,7 +144,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     monkeypatch.setattr(ArchiveFiles, "delete", lambda *_: None)  # who is dead does not tidy up
     match point:
         case "in the job":
-            monkeypatch.setattr(Archive, "_inspect_files", crash)
+            monkeypatch.setattr(Archive, "inspect", crash)
         case "before the move":
             monkeypatch.setattr(ArchiveFiles, "move", crash)
         case "before the manifest":

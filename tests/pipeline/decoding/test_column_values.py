@@ -18,7 +18,7 @@ from pyspark.sql import Row, types
 
 from headrace.pipeline.decoding.column_values import DoesNotFit, converter, row_converter
 from headrace.pipeline.decoding.events import decode_frame
-from headrace.pipeline.project.definition import Decode, Source
+from headrace.pipeline.project.definition import Decode, FileText
 from headrace.pipeline.spark.source.data_source import spark_schema
 
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
@@ -231,7 +231,7 @@ def test_a_double_is_the_nearest_number_or_does_not_fit(value):
         assert made == float(value) or (math.isnan(made) and math.isnan(value))
 
 
-DECODER = Source("d.py", "import pickle\ndef decode(value):\n    return pickle.loads(value)\n", "decode")
+DECODER = FileText("d.py", "import pickle\ndef decode(value):\n    return pickle.loads(value)\n", "decode")
 WIDE = types.StructType([types.StructField(f"c{at}", kind) for at, kind in enumerate(TYPES)])
 
 

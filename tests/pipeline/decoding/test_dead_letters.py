@@ -14,7 +14,7 @@ from headrace import Admin, Consumer, TopicPartition
 from headrace.pipeline.decoding.bad_positions import with_positions
 from headrace.pipeline.decoding.dead_letters import DeadLetters
 from headrace.pipeline.decoding.text_columns import MORE_THAN_JSON, NOT_JSON, NOT_UTF8
-from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
+from headrace.pipeline.project.definition import Decode, FileText, ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
@@ -35,7 +35,7 @@ def project(kafka, tmp_path) -> Project:
 
 
 def view(dead_letters: str) -> ViewDefinition:
-    query = Source("pages.sql", "SELECT 1")
+    query = FileText("pages.sql", "SELECT 1")
     return ViewDefinition("pages", ("clicks",), "", "lambda", query, Decode(), dead_letters=dead_letters, file=Path())
 
 
@@ -71,6 +71,18 @@ def test_a_dead_letter_is_the_record_and_says_why_it_is_there(project):
     assert dict(second.headers)["headrace.offset"] == b"8"
     assert dict(second.headers)["headrace.timestamp"] is None
     assert third.value == b"{"
+
+
+def test_a_new_reason_is_logged_once(project, caplog):
+    missing = "price: missing, but the schema says NOT NULL"
+    with DeadLetters(project, view("")) as dead_letters:
+        for offset in range(3):
+            dead_letters.send(table((None, b"{}", "clicks", 1, offset, AT, missing)))
+        dead_letters.send(table(*((None, b"{", "clicks", 0, at, AT, f"reason\n{at}") for at in range(100))))
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == f"pages: records do not decode, the first is clicks:1:0: {missing}"
+    assert lines[1] == "pages: records do not decode, the first is clicks:0:0: reason 0"
+    assert len(lines) == 20
 
 
 def test_rows_as_decoding_names_them_and_headers_that_a_record_had(project):

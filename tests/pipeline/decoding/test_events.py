@@ -18,7 +18,7 @@ from headrace.pipeline.decoding.events import (
     event_schema,
     good_rows,
 )
-from headrace.pipeline.project.definition import Decode, Source
+from headrace.pipeline.project.definition import Decode, FileText
 from headrace.pipeline.spark.source.data_source import spark_schema
 
 AT = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
@@ -186,7 +186,7 @@ def by_both(key, value):
 
 
 def test_a_python_function(decoded):
-    decode = Decode("python", "user STRING, ms BIGINT", function=Source("d.py", FUNCTION, "by_value"))
+    decode = Decode("python", "user STRING, ms BIGINT", function=FileText("d.py", FUNCTION, "by_value"))
     good, bad = decoded(decode, b"ann=7", b"ann", b"ann=x", b"none", b"surrogate", b"huge", None)
     assert [(row["user"], row["ms"]) for row in good] == [("ann", 7)]
     assert set(bad) == {1, 2, 3, 4, 5, 6}
@@ -212,7 +212,7 @@ def decode(value):
 
 def test_an_integer_of_a_python_function_widens(decoded):
     schema = "d DOUBLE, e DECIMAL(9,2), s STRING, at STRUCT<x: FLOAT>"
-    decode = Decode("python", schema, function=Source("d.py", WIDENING, "decode"))
+    decode = Decode("python", schema, function=FileText("d.py", WIDENING, "decode"))
     good, bad = decoded(decode, b"int", b"decimal", b"bytes", b"text", b"scale", b"bool", b"nested")
     assert [(row["d"], row["e"]) for row in good[:2]] == [(7.0, Decimal("7.00")), (1.5, Decimal("1.50"))]
     assert good[2]["at"] == {"x": 1.0}
@@ -225,7 +225,7 @@ def test_an_integer_of_a_python_function_widens(decoded):
 
 
 def test_a_python_function_of_key_and_value(decoded):
-    decode = Decode("python", "user STRING, ms BIGINT", function=Source("d.py", FUNCTION, "by_both"))
+    decode = Decode("python", "user STRING, ms BIGINT", function=FileText("d.py", FUNCTION, "by_both"))
     good, _ = decoded(decode, b"12345")
     assert [(row["user"], row["ms"]) for row in good] == [("k", 5)]
 

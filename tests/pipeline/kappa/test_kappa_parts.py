@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.kappa import view as kappa_view
+from headrace.pipeline.kappa import stream as kappa_stream
 from headrace.pipeline.kappa.checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
-from headrace.pipeline.kappa.view import start_ms
+from headrace.pipeline.kappa.view import KappaView, start_ms
 from headrace.pipeline.lambda_.batch_layer import FirstBatchSize
 from headrace.pipeline.progress.data_loss import DataLost, check_same_topics, find_data_loss
 from headrace.pipeline.progress.lag import Lag, LagTracker
-from headrace.pipeline.serving.catalog import Progress
+from headrace.pipeline.project.definition import Decode, FileText, ViewDefinition
+from headrace.pipeline.project.settings import Project
+from headrace.pipeline.serving.catalog import Catalog, Progress
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.version.context import RunContext
+from headrace.pipeline.version.metrics import PipelineMetrics
+from headrace.testing import ManualClock
 
 SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 
@@ -146,10 +152,30 @@ def test_a_log_with_nothing_in_it_is_read():
 
 def test_the_guide_has_the_sizes_of_batches():
     guide = (Path(__file__).parents[3] / "docs" / "scaling.md").read_text()
-    most, most_grouped, of_task = kappa_view._MAX_RECORDS, kappa_view._MAX_GROUPED_RECORDS, kappa_view._MAX_TASK_RECORDS
+    most, most_grouped, of_task = (
+        kappa_stream._MAX_RECORDS,
+        kappa_stream._MAX_GROUPED_RECORDS,
+        kappa_stream._MAX_TASK_RECORDS,
+    )
     assert f"a task of a Kappa view reads at most {of_task:,} records" in guide
     assert f"has at most {most_grouped:,} records, or {most:,} for a query that does not group." in guide
 
 
 def test_a_start_in_time():
     assert start_ms("2026-11-16T08:00:00Z") == start_ms("2026-11-16 09:00:00+01:00") == start_ms("2026-11-16T08:00")
+
+
+@pytest.mark.parametrize(("way", "maintain"), [("stream", ""), ("", "stream")])
+def test_a_version_that_asks_for_a_stream_is_one(sqlite_url, tmp_path, way, maintain):
+    database = Database(sqlite_url)
+    catalog = Catalog(database)
+    query = FileText("views/pages.sql", "SELECT page, count(*) AS n FROM events GROUP BY page")
+    definition = ViewDefinition(
+        "pages", ("clicks",), "", "kappa", query, Decode("json", "page STRING"), maintain=maintain
+    )
+    catalog.create_view("pages", "kappa", definition.definition_hash)
+    version = catalog.add_version("pages", definition.as_dict() | {"way": way}, definition.definition_hash)
+    project = Project(tmp_path, "127.0.0.1:1", sqlite_url, str(tmp_path / "archive"), "local[1]")
+    context = RunContext(None, project, database, catalog, ManualClock(), "checkpoints", PipelineMetrics())
+    assert isinstance(KappaView(context, version)._chosen(), kappa_stream.KappaStream)
+    database.close()

@@ -1,6 +1,7 @@
 """Kappa versions in Spark, over a broker, into both databases. The truth is always the query run from scratch.
 
-Most run once, as a batch that ends by itself: that is the same stream.
+Most run once, and end by themselves: that is the same code. ``ways`` runs a test as a view whose partial results are
+combined, and as a stream.
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ import pytest
 from kappa_harness import KappaHarness
 
 from headrace import Admin, TopicPartition
+from headrace.pipeline.kappa import combined_store
 from headrace.pipeline.kappa.checkpoint import WrongCheckpoint
+from headrace.pipeline.kappa.stream import KappaStream
 from headrace.pipeline.kappa.view import KappaView, start_ms
+from headrace.pipeline.lambda_ import speed_layer
+from headrace.pipeline.lambda_.store import ProgressMoved
 from headrace.pipeline.progress.data_loss import DataLost
-from headrace.pipeline.project.definition import KappaSettings, Source, Watermark
+from headrace.pipeline.project.definition import FileText, KappaSettings, Watermark
 from headrace.pipeline.query.needed_columns import needed_columns
 from headrace.pipeline.serving.catalog import Catalog, VersionState
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.version.failures import FailureKind, classify_failure, summary_of
 
 pytestmark = pytest.mark.timeout(300)
+ways = pytest.mark.parametrize("way", [KappaView, KappaStream], ids=["combined", "stream"])
 
 
 @pytest.fixture
@@ -45,7 +51,9 @@ def small(spark, kafka, sqlite_url, tmp_path):
 # ---------------------------------------------------------------------------------------------------------- one version
 
 
-def test_a_version_is_the_query_over_the_log(harness):
+@ways
+def test_a_version_is_the_query_over_the_log(harness, way):
+    harness.way = way
     definition = harness.definition(dead_letters=f"{harness.topic}.dead")
     harness.apply(definition)
     harness.clicks(50)
@@ -74,7 +82,7 @@ def test_a_version_is_the_query_over_the_log(harness):
         told = admin.list_group_offsets("headrace.pages.v1")  # of other tests' topics too: they share the broker
         assert [told[TopicPartition(harness.topic, partition)].offset for partition in (0, 1)] == [36, 36]
 
-    assert what_is_there(harness) == {"table", "checkpoint", "group"}
+    assert what_is_there(harness) == {"table", "group"} | ({"checkpoint"} if way is KappaStream else set())
     for _ in range(2):  # half of it may be done already
         running.drop()
         assert what_is_there(harness) == set()
@@ -113,9 +121,11 @@ def pages(events):
 """
 
 
-def test_a_function_that_raises_fails_the_version_for_good_and_sends_no_dead_letters(small):
+@ways
+def test_a_function_that_raises_fails_the_version_for_good_and_sends_no_dead_letters(small, way):
+    small.way = way
     made = small.definition(dead_letters=f"{small.topic}.dead")
-    definition = replace(made, query=Source("queries.py", RAISES, "pages"))
+    definition = replace(made, query=FileText("queries.py", RAISES, "pages"))
     small.apply(definition)
     small.clicks(3)
     small.produce(b"bad")
@@ -147,7 +157,9 @@ class DiesAfterCommit(Database):
             raise Killed
 
 
-def test_killed_inside_of_the_transaction_and_between_the_commit_and_the_checkpoint(small):
+@ways
+def test_killed_inside_of_the_transaction_and_between_the_commit_and_the_checkpoint(small, way):
+    small.way = way
     definition = small.definition(dead_letters=f"{small.topic}.dead")
     small.apply(definition)
     small.clicks(30)
@@ -177,7 +189,9 @@ def test_killed_inside_of_the_transaction_and_between_the_commit_and_the_checkpo
 # -------------------------------------------------------------------------------------------------------------- queries
 
 
-def test_sorted_groups_are_replaced_as_a_whole_and_keep_their_order(small):
+@ways
+def test_sorted_groups_are_replaced_as_a_whole_and_keep_their_order(small, way):
+    small.way = way
     definition = small.definition("SELECT page, count(*) AS n FROM events GROUP BY page ORDER BY n DESC, page LIMIT 3")
     small.apply(definition)
     small.clicks(30, pages=5)
@@ -188,7 +202,9 @@ def test_sorted_groups_are_replaced_as_a_whole_and_keep_their_order(small):
     assert small.rows() == small.truth(definition) == [("p4", 11), ("p0", 6), ("p1", 6)]
 
 
-def test_groups_that_fit_no_more_are_hidden(small):
+@ways
+def test_groups_that_fit_no_more_are_hidden(small, way):
+    small.way = way
     definition = small.definition("SELECT upper(page) AS p, page, count(*) AS n FROM events GROUP BY page HAVING n < 3")
     small.apply(definition)
     small.clicks(5, pages=3)
@@ -199,7 +215,9 @@ def test_groups_that_fit_no_more_are_hidden(small):
     assert small.rows() == small.truth(definition) == [("P2", "p2", 1)]
 
 
-def test_hidden_groups_are_not_computed(small):
+@ways
+def test_hidden_groups_are_not_computed(small, way):
+    small.way = way
     definition = small.definition("""SELECT page, 100 DIV (n - 1) AS share FROM
         (SELECT page, count(*) AS n FROM events GROUP BY page) WHERE n <> 1 AND 10 DIV (n - 1) > 1""")
     small.apply(definition)
@@ -250,19 +268,24 @@ def test_with_a_watermark_late_events_are_dropped_and_counted(small):
     assert small.progress().events == 7
 
 
-def test_a_version_may_begin_at_a_time(small):
+@ways
+def test_a_version_may_begin_at_a_time(small, way):
+    small.way = way
     definition = small.definition(kappa=KappaSettings(start="2026-11-14T08:00:00Z"))
     small.apply(definition)
     for hour in (7, 8, 9):
         small.produce({"page": f"h{hour}"}, timestamp_ms=start_ms(f"2026-11-14T{hour:02}:00:00Z"))
-    small.run_once()
+    running = small.run_once()
     assert sorted(row[0] for row in small.rows()) == ["h8", "h9"]
+    assert running.lag().total == 2
 
 
 # -------------------------------------------------------------------------------------------------------- what was lost
 
 
-def test_a_topic_that_was_made_anew_is_no_silent_hole(small):
+@ways
+def test_a_topic_that_was_made_anew_is_no_silent_hole(small, way):
+    small.way = way
     definition = small.definition()
     small.apply(definition)
     small.clicks(10)
@@ -282,7 +305,79 @@ def test_a_topic_that_was_made_anew_is_no_silent_hole(small):
     small.check(definition, 2)
 
 
+def test_a_log_that_was_cut_is_no_silent_hole(small):
+    small.apply(small.definition())
+    small.clicks(10)
+    small.run_once()
+    small.clicks(10)
+    with Admin(bootstrap_servers=small.bootstrap) as admin:
+        admin.delete_records({TopicPartition(small.topic, 0): 7}).all()
+    with pytest.raises(DataLost, match=r"offsets 5 to 6 of .* are gone: the log begins at offset 7 now; to start over"):
+        small.run_once()
+    assert small.progress().events == 10
+
+
+# -------------------------------------------------------------------------------------------------------- the two ways
+
+
+def test_a_version_keeps_the_way_in_which_it_began(small):
+    definition = small.definition()
+    small.apply(definition)
+    small.clicks(10)
+    small.way = KappaStream
+    small.run_once()
+    small.way = KappaView
+    small.clicks(5)
+    small.run_once()
+    small.check(definition)
+    assert what_is_there(small) == {"table", "checkpoint", "group"}
+    assert small.progress().batch_id == 1, "the second run continues the checkpoint of the first"
+
+
+def test_a_total_over_nothing_is_one_row(small):
+    definition = small.definition("SELECT count(*) AS n, max(ms) AS ms FROM events")
+    small.apply(definition)
+    small.run_once()
+    assert small.rows() == [(0, None)]
+    small.clicks(4)
+    small.run_once()
+    assert small.rows() == [(4, 3)]
+
+
+def test_a_large_micro_batch_is_read_by_tasks_and_merged_in_portions(small, monkeypatch):
+    monkeypatch.setattr(speed_layer, "MAX_RECORDS_IN_DRIVER", 4)
+    monkeypatch.setattr(speed_layer, "DRIVER_STEPS", 1)
+    monkeypatch.setattr(combined_store, "_ROWS_PER_PORTION", 3)
+    definition = small.definition(dead_letters=f"{small.topic}.dead")
+    small.apply(definition)
+    for clicks, pages in ((30, 7), (40, 11)):
+        small.clicks(clicks, pages)
+        small.produce(b"bad", key=b"k")
+        small.run_once()
+        small.check(definition)
+    progress = small.progress()
+    assert (progress.events, progress.dead_letters) == (72, 2)
+    assert [letter.key for letter in small.messages(definition.dead_letters)] == [b"k", b"k"]
+
+
+def test_another_process_that_writes_the_same_version_is_noticed(small):
+    small.apply(small.definition())
+    small.clicks(4)
+    small.run_once()
+    running = small.running()
+    layer = running._chosen()._prepare()
+    small.clicks(4)
+    assert layer.step()
+    with small.database.begin() as connection:
+        small.catalog.set_progress(connection, replace(small.progress(), offsets={small.topic: {0: 3, 1: 4}}))
+    small.clicks(4)
+    with pytest.raises(ProgressMoved, match="another process writes this version"):
+        layer.step()
+    layer.close()
+
+
 def test_a_log_that_was_cut_and_a_checkpoint_that_is_gone_are_no_silent_holes(small):
+    small.way = KappaStream
     small.apply(small.definition())
     small.clicks(10)
     small.run_once()

@@ -13,6 +13,7 @@ import threading
 
 import pytest
 from lambda_harness import LambdaHarness, until
+from lambda_harness import first_batch_first as first_batch_first
 from lambda_harness import quick as quick
 
 from headrace.pipeline.lambda_.view import LambdaView

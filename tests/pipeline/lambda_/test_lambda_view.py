@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 from lambda_harness import FIRST, QUERY, SECOND, LambdaHarness, answer, until
+from lambda_harness import first_batch_first as first_batch_first
 from lambda_harness import quick as quick
 
 from headrace import Admin, TopicPartition

@@ -15,7 +15,7 @@ from headrace.pipeline.lambda_ import speed_layer, speed_log
 from headrace.pipeline.lambda_.speed_layer import SpeedLayer
 from headrace.pipeline.lambda_.store import LambdaStore
 from headrace.pipeline.progress.data_loss import DataLost
-from headrace.pipeline.project.definition import Source
+from headrace.pipeline.project.definition import FileText
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseUnreachable
 from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
@@ -95,7 +95,7 @@ def test_a_step_that_fails_and_is_done_again_sends_its_dead_letters_once(make, m
 @pytest.mark.parametrize("query", [QUERY, TOTAL, BY_JOB], ids=["by page", "total", "by jobs"])
 def test_after_each_step_the_view_is_the_query_over_the_progress(make, monkeypatch, query):
     harness, store, layer = make(query)
-    harness.definition = replace(harness.definition, query=Source("q.sql", QUERY if query == BY_JOB else query))
+    harness.definition = replace(harness.definition, query=FileText("q.sql", QUERY if query == BY_JOB else query))
     assert layer.step() is False
     for events in (FIRST, SECOND):
         harness.send(*events)
@@ -103,6 +103,7 @@ def test_after_each_step_the_view_is_the_query_over_the_progress(make, monkeypat
         assert harness.check().offsets == harness.ends()
         assert layer.step() is False
     monkeypatch.setattr(speed_layer, "MAX_RECORDS_IN_DRIVER", 4)  # more is for Spark's tasks to read
+    monkeypatch.setattr(speed_layer, "DRIVER_STEPS", 1)
     harness.send(*FIRST, *SECOND)
     assert layer.step() is True
     progress = harness.check()
@@ -247,8 +248,9 @@ def test_a_log_that_ends_too_early_is_lost_if_it_stays_so(make, monkeypatch):
     harness, _, layer = make(clock=clock)
     harness.send(*FIRST)
     assert layer.step() is True
-    latest = layer._log._log.latest
-    monkeypatch.setattr(layer._log._log, "latest", lambda places: dict.fromkeys(latest(places), 1))
+    offsets = layer._log._log._log
+    latest = offsets.latest
+    monkeypatch.setattr(offsets, "latest", lambda places: dict.fromkeys(latest(places), 1))
     assert layer.step() is False
     clock.advance(speed_log._IS_LOST_AFTER_MS - 1)
     assert layer.step() is False, "a new leader may not know better yet"

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from headrace.pipeline.project.applying import ChangeKind, apply_changes, plan_changes, with_switch
-from headrace.pipeline.project.definition import Decode, KappaSettings, Source, ViewDefinition
+from headrace.pipeline.project.definition import Decode, FileText, KappaSettings, ViewDefinition
 from headrace.pipeline.serving.catalog import Catalog, DesiredState, VersionEvent
 from headrace.pipeline.serving.database import Database
 
 DEFINITION = ViewDefinition(
     name="pages", topics=("clicks",), pattern="", architecture="kappa",
-    query=Source("pages.sql", "SELECT page, count(*) AS n FROM events GROUP BY page"),
+    query=FileText("pages.sql", "SELECT page, count(*) AS n FROM events GROUP BY page"),
     decode=Decode(schema="page STRING"),
 )  # fmt: skip
-CHANGED = replace(DEFINITION, query=Source("pages.sql", "SELECT page, max(ms) AS n FROM events GROUP BY page"))
+CHANGED = replace(DEFINITION, query=FileText("pages.sql", "SELECT page, max(ms) AS n FROM events GROUP BY page"))
 
 
 class ApplyingHarness:

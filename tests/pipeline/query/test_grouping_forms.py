@@ -19,11 +19,13 @@ from lambda_harness import quick as quick
 from headrace import Admin, Producer
 from headrace.pipeline.decoding.events import decode_frame, good_rows
 from headrace.pipeline.kappa.hidden_groups import mark_hidden_groups
-from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
+from headrace.pipeline.kappa.stream import KappaStream
+from headrace.pipeline.maintenance.checks import check_view
+from headrace.pipeline.project.definition import Decode, FileText, ViewDefinition
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import HIDDEN, analyze
 from headrace.pipeline.query.row_keys import key_columns, output_mode
-from headrace.pipeline.query.validation import missing_topics, spark_problems
+from headrace.pipeline.query.validation import missing_topics
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.keys import canonical_keys
 from headrace.pipeline.spark.source.data_source import spark_schema
@@ -74,12 +76,12 @@ QUERIES = [
 
 def _validate(spark, definition, topics):
     """All problems of a view: those of its topics, and those that Spark finds."""
-    return missing_topics(definition, topics) + spark_problems(spark, definition)
+    return missing_topics(definition, topics) + check_view(spark, definition).problems
 
 
 def _view(query: str, architecture: str) -> ViewDefinition:
     decode = Decode("json", SCHEMA)
-    return ViewDefinition("v", ("orders",), "", architecture, Source("v.sql", query), decode, file=Path("v.toml"))
+    return ViewDefinition("v", ("orders",), "", architecture, FileText("v.sql", query), decode, file=Path("v.toml"))
 
 
 @pytest.fixture(scope="module")
@@ -144,21 +146,23 @@ def test_both_architectures_give_sparks_answer(spark, orders, query, keys):
     ],
 )
 def test_a_part_of_a_key_does_not_tell_rows_of_a_stream_apart(spark, query, told_by):
-    (problem,) = _validate(spark, _view(query, "kappa"), ["orders"])
-    assert f"rows are identified by {told_by}, which is not an output column" in str(problem)
+    chosen = check_view(spark, replace(_view(query, "kappa"), maintain="touched")).maintenance
+    assert chosen is not None
+    assert f"rows are identified by {told_by}, which is not an output column" in chosen.refused[-1].why
 
 
 def test_a_null_is_another_group_than_a_struct_of_nulls(spark, orders):
     query = "SELECT customer.home AS home, count(*) AS n FROM orders GROUP BY customer.home"
-    (problem,) = _validate(spark, _view(query, "lambda"), ["orders"])
-    assert "it groups by orders.customer.`home`, which is a struct that may be NULL: group by its fields" in str(
-        problem
-    )
+    chosen = check_view(spark, _view(query, "lambda")).maintenance
+    assert chosen is not None
+    why = "it groups by orders.customer.`home`, which is a struct that may be NULL: group by its fields"
+    assert why in chosen.refused[0].why
     assert _validate(spark, _view(query, "kappa"), ["orders"]) == []
 
 
 def test_a_stream_of_one_of_two_topics_grouped_by_nested_fields(spark, kafka, sqlite_url, tmp_path):
     harness = KappaHarness(spark, kafka.bootstrap_servers, sqlite_url, tmp_path)
+    harness.way = KappaStream
     try:
         query = f"""SELECT customer.id, upper(customer.name) AS who, labels['a'] AS a, count(*) AS n
                     FROM {harness.topic} GROUP BY customer.id, who, 3"""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from headrace import Admin
+from headrace.pipeline.maintenance.checks import check_views
 from headrace.pipeline.project.loading import read_project
-from headrace.pipeline.query.project_checks import check_project
-from headrace.pipeline.spark.session import SparkMissing
+from headrace.pipeline.query.project_checks import check_by_spark, check_quickly, in_order
 from headrace.testing.ports import free_port
 
 VIEW = """\
@@ -38,8 +37,22 @@ class Files:
     def view(self, name: str, text: str) -> None:
         (self.folder / "views" / f"{name}.toml").write_text(text)
 
+    def quick(self, **how) -> list[str]:
+        return self._shown(check_quickly(read_project(self.folder), **how).problems)
+
     def problems(self, spark, **how) -> list[str]:
-        found = check_project(read_project(self.folder), lambda: nullcontext(spark), **how)
+        """As with a Spark that is already there: all problems."""
+        draft = read_project(self.folder)
+        quick = check_quickly(draft, **how)
+        more = check_by_spark(
+            draft,
+            quick,
+            draft.project.views,
+            lambda views: check_views(spark, views),
+        )
+        return self._shown(in_order(draft, quick.problems + more.problems))
+
+    def _shown(self, found) -> list[str]:
         return [str(problem).replace(f"{self.folder}/", "").replace("`", "") for problem in found]
 
 
@@ -123,29 +136,39 @@ def test_settings_that_are_no_toml_do_not_hide_problems_of_views(spark, files):
     assert [problem.split(":")[0] for problem in problems] == ["headrace.toml", "views/pages.toml"]
 
 
-def test_a_broker_that_is_away_is_told_soon_and_hides_nothing(spark, files):
+def test_a_broker_that_is_away_is_a_problem_of_its_own(files):
     port = free_port()
     files.settings(f'[log]\nbootstrap = "127.0.0.1:{port}"\n')
-    files.view("pages", VIEW.replace("page STRING", "page TEXTT"))
+    (problem,) = files.quick(broker_timeout_ms=300)
+    assert problem.startswith(f"headrace.toml:2: cannot list the topics at 127.0.0.1:{port}: ")
+    assert "Connection refused" in problem
+    assert "within 300 ms" in problem
+
+
+def test_other_problems_do_not_wait_for_a_broker_that_is_away(files):
+    files.settings(f'[log]\nbootstrap = "127.0.0.1:{free_port()}"\n')
     files.view("users", "architecture = 7\n")
     started_s = time.monotonic()
-    problems = files.problems(spark, broker_timeout_ms=300)
-    assert time.monotonic() - started_s < 20
-    assert problems[0].startswith(f"headrace.toml:2: cannot list the topics at 127.0.0.1:{port}: ")
-    assert "Connection refused" in problems[0]
-    assert "within 300 ms" in problems[0]
-    assert any("TEXTT" in problem for problem in problems)
+    problems = files.quick(broker_timeout_ms=60_000)
+    assert time.monotonic() - started_s < 30
     assert any("architecture must be a text" in problem for problem in problems)
+    assert not any("cannot list" in problem for problem in problems)
 
 
-def test_a_spark_that_does_not_start_hides_nothing(files):
-    @contextmanager
-    def no_spark():
-        raise SparkMissing("Spark does not start: no Java")
-        yield
+def test_without_spark_files_topics_tables_and_sql_are_told(files):
+    for name, text in {"b": "SELECT 1 AS x FROM evnts\n", "c": "SELEC 1\n", "d": "SELECT pge FORM events\n"}.items():
+        files.view(name, VIEW.replace("pages.sql", f"{name}.sql"))
+        (files.folder / "views" / f"{name}.sql").write_text(text)
+    files.view("a", VIEW.replace('"clicks"', '"clikcs"'))
+    files.view("e", VIEW.replace("pages.sql", "gone.sql"))
+    problems = files.quick()
+    assert [problem.split(":")[0] for problem in problems] == [
+        "views/a.toml", "views/b.sql", "views/c.sql", "views/e.toml",
+    ]  # fmt: skip
+    quick = check_quickly(read_project(files.folder))
+    assert list(quick.doubts) == ["d"]
 
-    files.view("pages", VIEW.replace('"clicks"', '"clikcs"'))
-    found = [str(problem) for problem in check_project(read_project(files.folder), no_spark)]
-    assert len(found) == 2
-    assert "no Java" in found[0]
-    assert "clikcs" in found[1]
+
+def test_spark_is_not_asked_again_about_sql_that_is_certainly_wrong(spark, files):
+    (files.folder / "views" / "pages.sql").write_text("SELECT page FROM evnts\n")
+    assert files.problems(spark) == ["views/pages.sql:1:18: there is no table evnts: did you mean events?"]

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from headrace.pipeline.decoding.events import bad_rows, decode_frame, good_rows
-from headrace.pipeline.project.definition import Decode, Source, ViewDefinition
+from headrace.pipeline.project.definition import Decode, FileText, ViewDefinition
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import HIDDEN, analyze
 from headrace.pipeline.query.row_partials import RowPartials, bad_records
@@ -89,7 +89,7 @@ def _view(query: str, decode: Decode | None = None) -> ViewDefinition:
         topics=("clicks",),
         pattern="",
         architecture="lambda",
-        query=Source("pages.sql", query),
+        query=FileText("pages.sql", query),
         decode=decode or Decode("json", SCHEMA),
         file=Path("pages.toml"),
     )
@@ -151,7 +151,7 @@ def test_formats(spark):
         made = prepared.compute(records)
         assert sorted(tuple(row.values()) for row in made.rows.to_pylist()) == expected
         assert len(bad_records(records, made.bad)) == bad
-    source = Source("f.py", "def f(value): return {'page': value.decode(), 'ms': 1}", "f")
+    source = FileText("f.py", "def f(value): return {'page': value.decode(), 'ms': 1}", "f")
     python = replace(csv, decode=Decode("python", "page STRING, ms BIGINT", function=source))
     assert RowPartials.prepare(spark, python, _algebra(spark, python)) is None
 

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline.decoding.events import decode_frame, good_rows
-from headrace.pipeline.project.definition import Decode, Source, ViewDefinition, Watermark
+from headrace.pipeline.maintenance.checks import check_view
+from headrace.pipeline.maintenance.ways import Way
+from headrace.pipeline.project.definition import Decode, FileText, ViewDefinition, Watermark
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.needed_columns import needed_columns
 from headrace.pipeline.query.plan import analyze
 from headrace.pipeline.query.row_keys import key_columns, output_mode
 from headrace.pipeline.query.row_partials import RowPartials
-from headrace.pipeline.query.validation import missing_topics, spark_problems
+from headrace.pipeline.query.validation import missing_topics
 from headrace.pipeline.query.view_query import ViewError, apply_query, build, empty_events
 from headrace.pipeline.spark.source.data_source import spark_schema
 
@@ -27,7 +29,7 @@ BY_PAGE = "SELECT page, count(*) AS n FROM events GROUP BY page"
 
 def _validate(spark, definition, topics):
     """All problems of a view: those of its topics, and those that Spark finds."""
-    return missing_topics(definition, topics) + spark_problems(spark, definition)
+    return missing_topics(definition, topics) + check_view(spark, definition).problems
 
 
 def _view(query: str, architecture: str = "lambda", *, function: str = "", **changes: object) -> ViewDefinition:
@@ -36,7 +38,7 @@ def _view(query: str, architecture: str = "lambda", *, function: str = "", **cha
         topics=("clicks",),
         pattern="",
         architecture=architecture,
-        query=Source("views/q.py" if function else "views/pages.sql", query, function),
+        query=FileText("views/q.py" if function else "views/pages.sql", query, function),
         decode=Decode("json", "page STRING, ms BIGINT, at TIMESTAMP"),
         file=Path("views/pages.toml"),
         lines=LINES,
@@ -138,13 +140,12 @@ def test_names_that_are_ambiguous_or_not_there(spark, changes, table, problem):
         "SELECT page, ms FROM orders WHERE page IN (SELECT page FROM clicks)",
     ],
 )
-def test_topics_are_not_joined(spark, query):
-    topics = ("orders", "clicks")
-    (found,) = _problems(spark, _view(query, topics=topics))
-    assert "cannot run as a Lambda view: it " in found
-    assert "kappa" not in found
-    (found,) = _problems(spark, _view(query, "kappa", topics=topics, key=() if "sum" in query else ("page",)))
-    assert "it reads the log 2 times" in found or "subquery" in found
+def test_topics_are_joined_by_touched_keys(spark, query):
+    for architecture in ("lambda", "kappa"):
+        problems, chosen = check_view(spark, _view(query, architecture, topics=("orders", "clicks")))
+        assert problems == []
+        assert chosen is not None
+        assert chosen.way is Way.TOUCHED
 
 
 def test_a_view_of_several_topics_is_a_new_version_since_their_names_mean_what_they_say(spark):
@@ -226,9 +227,6 @@ def test_views_that_run(spark, architecture, query):
         ("  ", "1: the file has no query"),
         ("SELECT page,\n page FROM events GROUP BY page", "2:2: two columns are named 'page': rename one with AS"),
         ("SELECT page AS _hidden, count(*) FROM events GROUP BY 1", "1:16: the name _hidden is reserved"),
-        ("\n SELECT page, ms FROM events", "2:2: this query cannot run as a Lambda view: it does"),
-        ("SELECT page,\n percentile(ms, 0.5) FROM events GROUP BY 1", "2:2: this query cannot run as a Lambda view: p"),
-        ("SELECT page, count(*) FROM events GROUP BY 1\nLIMIT 3 OFFSET 2", "2:"),
     ],
 )  # fmt: skip
 def test_queries_that_do_not_run(spark, query, problem):
@@ -258,32 +256,38 @@ def test_queries_that_do_not_run(spark, query, problem):
     ],
 )
 def test_queries_that_do_not_run_as_streams(spark, query, problem):
-    (found,) = _problems(spark, _view(query, "kappa"))
+    found = _refusal(spark, _view(query, "kappa", maintain="touched"))
     assert found.startswith(f"views/pages.{problem}"), found
 
 
-def test_a_python_query_that_does_not_run(spark):
-    code = "import math\n\ndef pages(events):\n    return events.select('page')\n"
-    (found,) = _problems(spark, _view(code, function="pages"))
-    assert found.startswith("views/q.py:3: this query cannot run as a Lambda view: it does not aggregate"), found
+def _refusal(spark, definition) -> str:
+    """Why the next cheaper way is not used."""
+    problems, chosen = check_view(spark, definition)
+    assert problems == []
+    assert chosen is not None
+    assert chosen.way is Way.TOUCHED
+    return str(chosen.refused[-1].problem)
 
 
 @pytest.mark.parametrize(
-    ("query", "would_run"),
+    ("query", "problem"),
     [
-        (BY_SESSION, True),
-        ("SELECT page, percentile(ms, 0.5) AS n FROM events GROUP BY page", True),
-        ("SELECT page, max_by(ms, at, 3) AS latest FROM events GROUP BY page", True),
-        ("SELECT page, ms FROM events", True),  # with a key
-        ("SELECT page, row_number() OVER (PARTITION BY page ORDER BY ms) AS r FROM events", False),
-        ("SELECT page, count(DISTINCT ms) AS n FROM events GROUP BY page", False),
-        (BY_PAGE + " LIMIT 3 OFFSET 2", False),
+        ("\n SELECT page, ms FROM events", "2:2: this query cannot run as a Lambda view: it does"),
+        ("SELECT page,\n percentile(ms, 0.5) FROM events GROUP BY 1", "2:2: this query cannot run as a Lambda view: p"),
+        ("SELECT page, count(*) FROM events GROUP BY 1\nLIMIT 3 OFFSET 2", "2:"),
+        (BY_SESSION, "1:"),
+        ("SELECT page, row_number() OVER (PARTITION BY page ORDER BY ms) AS r FROM events", "1:"),
+        ("SELECT page, count(DISTINCT ms) AS n FROM events GROUP BY page", "1:"),
     ],
-)
-def test_the_other_architecture_is_advised_where_it_would_do(spark, query, would_run):
-    (found,) = _problems(spark, _view(query))
-    assert "this query cannot run as a Lambda view" in found
-    assert ('architecture = "kappa"' in found) is would_run, found
+)  # fmt: skip
+def test_queries_that_cannot_be_combined(spark, query, problem):
+    assert _refusal(spark, _view(query)).startswith(f"views/pages.sql:{problem}")
+
+
+def test_a_python_query_that_cannot_be_combined(spark):
+    code = "import math\n\ndef pages(events):\n    return events.select('page')\n"
+    found = _refusal(spark, _view(code, function="pages"))
+    assert found.startswith("views/q.py:3: this query cannot run as a Lambda view: it does not aggregate"), found
 
 
 def test_an_unknown_topic(spark):

@@ -8,7 +8,7 @@ import pytest
 from headrace.client.errors import BrokerUnreachable
 from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.progress.lag import Lag
-from headrace.pipeline.project.definition import Decode, KappaSettings, Source, ViewDefinition
+from headrace.pipeline.project.definition import Decode, FileText, KappaSettings, ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.runner.decisions import DECISIONS, Decision, decide
 from headrace.pipeline.runner.runner import Runner
@@ -160,7 +160,7 @@ class RunnerHarness:
 
 DEFINITION = ViewDefinition(
     name="pages", topics=("clicks",), pattern="", architecture="kappa",
-    query=Source("pages.sql", "SELECT page, count(*) AS n FROM events GROUP BY page"),
+    query=FileText("pages.sql", "SELECT page, count(*) AS n FROM events GROUP BY page"),
     decode=Decode(schema="page STRING"),
 )  # fmt: skip
 

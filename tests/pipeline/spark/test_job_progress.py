@@ -10,8 +10,10 @@ import time
 import pytest
 from kappa_harness import KappaHarness, until
 
+from headrace.pipeline.kappa.stream import KappaStream
+from headrace.pipeline.lambda_ import view as lambda_view
 from headrace.pipeline.lambda_.view import LambdaView
-from headrace.pipeline.project.definition import Decode, Source
+from headrace.pipeline.project.definition import Decode, FileText
 from headrace.pipeline.spark.job_progress import jobs_with_tag, records_read, running_jobs_of_group
 
 pytestmark = pytest.mark.timeout(300)
@@ -44,11 +46,12 @@ def update_trials(harness: KappaHarness) -> None:
 
 def waiting_definition(harness: KappaHarness, **changes):
     decoder = WAITING_DECODER.format(update_trials=str(harness.folder / "go-on"))
-    decode = Decode("python", "page STRING, ms BIGINT", function=Source("decoders.py", decoder, "decode"))
+    decode = Decode("python", "page STRING, ms BIGINT", function=FileText("decoders.py", decoder, "decode"))
     return harness.definition(decode=decode, **changes)
 
 
 def test_a_kappa_version_tells_what_its_batch_has_read_and_when_it_was_complete(harness):
+    harness.way = KappaStream
     harness.apply(waiting_definition(harness))
     running = harness.running()
     running.start()
@@ -65,7 +68,8 @@ def test_a_kappa_version_tells_what_its_batch_has_read_and_when_it_was_complete(
     until(lambda: running.lag().complete_ms > first_ms, "a quiet topic is compared again and again")
 
 
-def test_a_lambda_version_tells_how_far_its_first_batch_is_and_when_it_was_complete(harness):
+def test_a_lambda_version_tells_how_far_its_first_batch_is_and_when_it_was_complete(harness, monkeypatch):
+    monkeypatch.setattr(lambda_view, "SMALL_LOG", -1)
     harness.apply(waiting_definition(harness, architecture="lambda"))
     running = LambdaView(harness.context(), harness.catalog.version("pages", 1))
     running.start()

@@ -17,7 +17,8 @@ A crash before step 3 leaves files that are ignored. After step 3 the append is 
 exactly once. If two processes append at the same time, both do the work; one of them creates the manifest, and the
 other deletes its files and continues after that manifest. The first append of a process deletes what crashes have left.
 
-A program that reads ``<path>`` with Spark directly sees the records too, and also what a crash has left until then.
+After an append, small files are compacted in the background (``compaction``). A program that reads ``<path>`` with
+Spark directly, without the manifests, sees the records too; and also what a crash or a compaction has left until then.
 
 The archive of a topic begins where the log began at the first append. ``DataLost`` is raised if retention deletes
 records before they were archived, or if the topic was deleted and created again, which its id shows. Other records are
@@ -29,13 +30,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from logging import getLogger
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from uuid import uuid4
 
 from headrace.client.types import TopicPartition
+from headrace.pipeline.archive.compaction import Compactor
 from headrace.pipeline.archive.files import ArchiveFiles
 from headrace.pipeline.archive.manifest import (
     ArchivedFile,
@@ -65,24 +67,31 @@ _IS_LOST_AFTER_S = 15.0
 _POLL_S = 0.5
 
 
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Archive:
     """The archive of a project. Any thread may call its methods; appends to one topic wait for each other.
 
     :param log_options: the options with which ``format("headrace")`` reaches the log: ``kafka.bootstrap.servers``, ...
     """
 
-    def __init__(self, spark: SparkSession, path: str, log_options: Mapping[str, str]) -> None:
+    def __init__(
+        self, spark: SparkSession, path: str, log_options: Mapping[str, str], *, now_ms: Callable[[], int] = _wall_ms
+    ) -> None:
         self._spark = spark
         self._log_options = dict(log_options)
-        self._files = ArchiveFiles(spark, path)
+        self.files = ArchiveFiles(spark, path)
         self._histories: dict[str, History] = {}
         self._appending: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._swept: set[str] = set()
+        self._compactor = Compactor(spark, self, _schema(), now_ms)
         # Keeps records in the order in which they were read. Only the archive writes files in this session.
         spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_DAYS_AT_A_TIME))
 
     def __str__(self) -> str:
-        return f"the archive {self._files}"
+        return f"the archive {self.files}"
 
     # -------------------------------------------------------------------------------------------------- what is there
 
@@ -98,11 +107,11 @@ class Archive:
         """The manifests of a topic as of now. Manifests do not change, so only new ones are read."""
         history = self._histories.get(topic, History(topic))
         folder = f"{_OURS}/{topic}"
-        names = [name for name in self._files.listing(folder) if is_manifest_name(name)]
+        names = [name for name in self.files.listing(folder) if is_manifest_name(name)]
         if len(names) < history.last_number:  # a user moved the manifests away, to start over
             history = History(topic)
         for name in names[history.last_number :]:
-            history = history.followed_by(Manifest.from_json(self._files.read(f"{folder}/{name}"), name))
+            history = history.followed_by(Manifest.from_json(self.files.read(f"{folder}/{name}"), name))
         self._histories[topic] = history
         return history
 
@@ -143,7 +152,7 @@ class Archive:
 
     def advice(self, topic: str) -> str:
         """What a user can do after the log has lost records of a topic."""
-        folders = " and ".join(self._files.full(name) for name in (f"{_OURS}/{topic}", f"topic={topic}"))
+        folders = " and ".join(self.files.full(name) for name in (f"{_OURS}/{topic}", f"topic={topic}"))
         return f"the archive keeps its records; to start over, drop the views that read {topic} and move {folders} away"
 
     def _log(self, topic: str) -> LogOffsets:
@@ -159,15 +168,38 @@ class Archive:
         :raises DataLost: if the log no longer has records that were not archived.
         """
         with self._appending[topic]:
-            while True:
-                history = self.history(topic)
-                missing, topic_id = self._missing(history, ends)
-                if not missing:
-                    return 0
-                manifest = self._write_manifest(history, missing, topic_id)
-                if manifest is not None and self._publish(history, manifest):
-                    return sum(file.rows for file in manifest.files)
-                logger.info("another process has appended %s to %s: continuing after its records", topic, self)
+            added = self._append(topic, ends)
+        if added:
+            self._compactor.wake(topic)
+        return added
+
+    def _append(self, topic: str, ends: Mapping[int, int]) -> int:
+        while True:
+            history = self.history(topic)
+            missing, topic_id = self._missing(history, ends)
+            if not missing:
+                return 0
+            manifest = self._write_manifest(history, missing, topic_id)
+            if manifest is not None and self._publish(history, manifest):
+                return sum(file.rows for file in manifest.files)
+            logger.info("another process has changed %s in %s: continuing after its records", topic, self)
+
+    def compact(self, topic: str) -> int:
+        """Makes few files out of many small ones, and returns how many were replaced.
+
+        Appends do so in the background.
+        """
+        return self._compactor.run(topic)
+
+    def publish(self, topic: str, make: Callable[[History], Manifest | None]) -> bool:
+        """Creates a manifest that adds no records. False if another process was faster.
+
+        :param make: makes the manifest that follows a history, and moves its files to their places.
+        """
+        with self._appending[topic]:
+            history = self.history(topic)
+            manifest = make(history)
+            return manifest is not None and self._publish(history, manifest)
 
     def _missing(self, history: History, ends: Mapping[int, int]) -> tuple[list[OffsetRange], str | None]:
         """The ranges to read from the log, and the id of the topic. Checks that the log has them.
@@ -215,15 +247,15 @@ class Archive:
                 return None
             raise
         finally:
-            self._files.delete(staging)
+            self.files.delete(staging)
         ranges = {one.partition: (one.start, one.end) for one in missing}
         return Manifest(number, history.topic, topic_id, ranges, tuple(files))
 
     def _publish(self, history: History, manifest: Manifest) -> bool:
         name = f"{_OURS}/{manifest.topic}/{manifest_name(manifest.number)}"
-        if not self._files.create(name, manifest.to_json()):
+        if not self.files.create(name, manifest.to_json()):
             for file in manifest.files:
-                self._files.delete(file.path)
+                self.files.delete(file.path)
             return False
         self._histories[manifest.topic] = history.followed_by(manifest)
         if manifest.topic not in self._swept:
@@ -234,26 +266,26 @@ class Archive:
     def _sweep(self, history: History) -> None:
         """Deletes files that no manifest lists: those of crashes, and of processes that were slower."""
         staging = f"{_OURS}/{history.topic}/staging"
-        left = [f"{staging}/{name}" for name in self._files.listing(staging)]
-        for path in [*left, *self._files.below(f"topic={history.topic}")]:
+        left = [f"{staging}/{name}" for name in self.files.listing(staging)]
+        for path in [*left, *self.files.below(f"topic={history.topic}")]:
             if history.is_orphan(path):
                 logger.info("%s: deleting %s, which no manifest lists", self, path)
-                self._files.delete(path)
+                self.files.delete(path)
 
     def _write(self, topic: str, missing: list[OffsetRange], staging: str, prefix: str) -> list[ArchivedFile]:
         """Writes the records to the staging folder, inspects the files, and moves them to the folders of their days."""
         records = [one for one in missing if one.size > 0]
         if not records:
             return []
-        path = self._files.full(staging)
+        path = self.files.full(staging)
         by_day = self._read_log(records).withColumn("day", _day()).write.partitionBy("day")
         by_day.option("compression", "zstd").parquet(path)
-        found = self._inspect_files(path, records)
+        found = self.inspect(path, {one.partition: (one.start, one.end) for one in records})
         files = []
         for number, (name, (rows, ranges)) in enumerate(sorted(found.items())):
             day = name.partition("/")[0]
             target = f"topic={topic}/{day}/{prefix}-{number:05d}.parquet"
-            self._files.move(f"{staging}/{name}", target)
+            self.files.move(f"{staging}/{name}", target)
             files.append(ArchivedFile(target, rows, ranges))
         return files
 
@@ -266,20 +298,22 @@ class Archive:
         }
         return self._spark.read.format("headrace").options(**options).load()
 
-    def _inspect_files(self, path: str, missing: list[OffsetRange]) -> dict[str, tuple[int, Ranges]]:
-        """For each file that was written (``day=.../part-...``), its number of records and its offsets."""
+    def inspect(self, path: str, within: Ranges) -> dict[str, tuple[int, Ranges]]:
+        """For each file that was written (``day=.../part-...``), its number of records and its offsets.
+
+        :param within: the offsets that the files may have.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         written = self._spark.read.schema(_schema()).parquet(path)
         counted = written.groupBy(F.col("_metadata.file_path").alias("file"), "partition").agg(
             F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("rows")
         )
-        wanted = {one.partition: one for one in missing}
         found: dict[str, tuple[int, Ranges]] = {}
         for row in counted.collect():
-            its = wanted[row["partition"]]
-            assert its.start <= row["first"], f"a file begins at offset {row['first']}, before {its}"
-            assert row["last"] < its.end, f"a file ends at offset {row['last']}, after {its}"
+            start, end = within[row["partition"]]
+            assert start <= row["first"], f"a file begins at offset {row['first']}, before {start}"
+            assert row["last"] < end, f"a file ends at offset {row['last']}, not before {end}"
             name = "/".join(unquote(row["file"]).rsplit("/", 2)[1:])
             rows, ranges = found.get(name, (0, {}))
             found[name] = rows + row["rows"], {**ranges, row["partition"]: (row["first"], row["last"] + 1)}
@@ -305,7 +339,7 @@ class Archive:
         files = history.files(begins, ends)
         if not files:
             return self._spark.createDataFrame([], _schema())
-        frame = self._spark.read.schema(_schema()).parquet(*(self._files.full(file.path) for file in files))
+        frame = self._spark.read.schema(_schema()).parquet(*(self.files.full(file.path) for file in files))
         outside = _outside(files, begins, ends)
         return frame if outside is None else frame.where(~outside)
 

@@ -7,6 +7,13 @@
      "files": [{"path": "topic=clicks/day=2026-11-16/0000000003-9f2c-00000.parquet", "rows": 1150,
                 "ranges": {"0": [1200, 1799], "1": [1180, 1790]}}]}       the range of each file
 
+A manifest of a compaction adds no offsets. It lists files that replace others (``compaction``). It has no key "files",
+so that versions of Headrace that cannot read it raise an error instead of reading records twice::
+
+    {"number": 9, "topic": "clicks", "topic_id": "0b6f...",
+     "compacted": {"at_ms": 1763400000000, "replaces": [path, ...],
+                   "files": [{"path": ..., "rows": 9200, "ranges": ...}]}}
+
 The manifests of a topic are numbered from 1 without gaps. Each begins where the ones before it ended, so together they
 cover one range of each partition without a gap. Not every offset has a record: markers of transactions, and records
 that compaction has removed, are covered too.
@@ -56,21 +63,26 @@ class ArchivedFile:
 
 @dataclass(frozen=True)
 class Manifest:
+    """
+    :param replaces: the paths of files that no longer count, for a compaction.
+    :param at_ms: when they were replaced.
+    """
+
     number: int
     topic: str
     topic_id: str | None
     ranges: Ranges
     files: tuple[ArchivedFile, ...]
+    replaces: tuple[str, ...] = ()
+    at_ms: int = 0
 
     def to_json(self) -> str:
         files = [{"path": one.path, "rows": one.rows, "ranges": _texts(one.ranges)} for one in self.files]
-        values = {
-            "number": self.number,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "ranges": _texts(self.ranges),
-            "files": files,
-        }
+        values: dict[str, Any] = {"number": self.number, "topic": self.topic, "topic_id": self.topic_id}
+        if self.replaces:
+            values["compacted"] = {"at_ms": self.at_ms, "files": files, "replaces": list(self.replaces)}
+        else:
+            values |= {"ranges": _texts(self.ranges), "files": files}
         return json.dumps(values, indent=1)
 
     @classmethod
@@ -80,12 +92,18 @@ class Manifest:
         """
         try:
             found: dict[str, Any] = json.loads(text)
-            files = [ArchivedFile(one["path"], one["rows"], _numbers(one["ranges"])) for one in found["files"]]
-            return cls(found["number"], found["topic"], found["topic_id"], _numbers(found["ranges"]), tuple(files))
+            names = found["number"], found["topic"], found["topic_id"]
+            if (made := found.get("compacted")) is not None:
+                return cls(*names, {}, _files(made["files"]), tuple(made["replaces"]), made["at_ms"])
+            return cls(*names, _numbers(found["ranges"]), _files(found["files"]))
         except (ValueError, KeyError, TypeError) as error:
             raise ArchiveDamaged(
                 f"{name} in the archive is not a manifest ({type(error).__name__}: {error}); restore it from a backup"
             ) from error
+
+
+def _files(listed: list[dict[str, Any]]) -> tuple[ArchivedFile, ...]:
+    return tuple(ArchivedFile(one["path"], one["rows"], _numbers(one["ranges"])) for one in listed)
 
 
 def _texts(ranges: Ranges) -> dict[str, list[int]]:
@@ -144,11 +162,27 @@ class History:
                 raise ArchiveDamaged(
                     f"{what} begins at offset {first} of partition {at}, not at {end}; restore the missing one"
                 )
+        if unknown := [path for path in manifest.replaces if path not in self.live_paths]:
+            raise ArchiveDamaged(f"{what} replaces {unknown[0]}, which no manifest lists; restore it from a backup")
         return replace(self, manifests=(*self.manifests, manifest))
 
     def files(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[ArchivedFile]:
         """The files that may have records in the ranges. A partition that is not in ``ends`` is left out."""
-        return [file for one in self.manifests for file in one.files if file.overlaps(starts, ends)]
+        return [file for file in self.live_files if file.overlaps(starts, ends)]
+
+    @cached_property
+    def replaced(self) -> dict[str, int]:
+        """The files that no longer count, and when they were replaced."""
+        return {path: one.at_ms for one in self.manifests for path in one.replaces}
+
+    @cached_property
+    def live_files(self) -> tuple[ArchivedFile, ...]:
+        """The files that count."""
+        return tuple(file for one in self.manifests for file in one.files if file.path not in self.replaced)
+
+    @cached_property
+    def live_paths(self) -> frozenset[str]:
+        return frozenset(file.path for file in self.live_files)
 
     def is_orphan(self, path: str) -> bool:
         """Whether a file or a staging folder was left by a process that crashed or was slower than another one.

@@ -3,6 +3,9 @@
 Types map as in Spark's own Avro reader: a union of null and one type becomes that type with NULL allowed; any other
 field is NOT NULL. Enums and UUIDs become texts. Other unions have no column type and are refused.
 
+With a schema registry, a record is written with the schema of its id and read with the schema of the source: Avro's
+rules of resolution decide. A field that the writer did not have gets its default, or NULL if its type allows NULL.
+
 fastavro resolves the names of types both for the columns and for the records, so the two always agree.
 """
 
@@ -14,13 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from headrace.pipeline.project.definition import Decode
+from headrace.pipeline.decoding.registry import HEADER_BYTES, SchemaRegistry, schema_id_of
+from headrace.pipeline.project.decode import Decode
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
-
-#: Confluent's framing: a zero byte and the id of a schema in four bytes.
-_CONFLUENT_HEADER_BYTES = 5
 
 
 class UnsuitableAvro(ValueError):
@@ -39,13 +40,19 @@ def avro_columns(schema: str) -> StructType:
     return columns
 
 
-def _parsed(schema: str) -> Any:
-    """The parsed schema, with full names everywhere."""
+def _parsed(schema: str, references: Mapping[str, str] | None = None) -> Any:
+    """The parsed schema, with full names everywhere.
+
+    :param references: further schemas whose names the schema uses.
+    """
     import fastavro
     from fastavro.schema import SchemaParseException, UnknownType
 
+    named: dict[str, Any] = {}
     try:
-        return fastavro.parse_schema(_unwrapped(json.loads(schema)))
+        for each in (references or {}).values():
+            fastavro.parse_schema(_unwrapped(json.loads(each)), named_schemas=named)
+        return fastavro.parse_schema(_unwrapped(json.loads(schema)), named_schemas=named)
     except UnknownType as error:
         raise UnsuitableAvro(f"{str(error)!r} is not an Avro type") from error
     except (SchemaParseException, KeyError, TypeError) as error:
@@ -146,22 +153,64 @@ class _Types:
 
 
 def avro_reader(decode: Decode) -> Callable[[bytes], object]:
-    """Returns a function from the value of a record to a dict."""
-    import fastavro
+    """Returns a function from the value of a record to a dict.
 
-    schema = _parsed(decode.schema)
-    skipped = _CONFLUENT_HEADER_BYTES if decode.framing == "confluent" else 0
+    :raises RegistryUnavailable: (the function) if the record's schema is needed and the registry does not answer.
+    """
+    own = _parsed(decode.schema)
+    if decode.registry:
+        return _by_registry(SchemaRegistry(decode.registry, decode.registry_options), _with_nulls(own))
+    skipped = HEADER_BYTES if decode.framing == "confluent" else 0
 
     def read(value: bytes) -> object:
-        if skipped and value[:1] != b"\x00":
-            raise ValueError("the value does not begin with Confluent's five bytes")
-        stream = io.BytesIO(value[skipped:])
-        row = fastavro.schemaless_reader(stream, schema, None)
-        if stream.tell() != len(value) - skipped:
-            raise ValueError(f"{len(value) - skipped - stream.tell()} bytes follow the Avro record")
-        return _plain(row)
+        if skipped:
+            schema_id_of(value)  # raises an error if the value does not begin with an id
+        return _read(value, skipped, own, None)
 
     return read
+
+
+def _by_registry(registry: SchemaRegistry, reader: Any) -> Callable[[bytes], object]:
+    writers: dict[int, Any] = {}
+
+    def read(value: bytes) -> object:
+        schema_id = schema_id_of(value)
+        if schema_id not in writers:
+            found = registry.schema(schema_id)
+            if found.kind != "AVRO":
+                raise ValueError(f"the schema with the id {schema_id} is of type {found.kind}, not AVRO")
+            writers[schema_id] = _parsed(found.text, found.references)
+        return _read(value, HEADER_BYTES, writers[schema_id], reader)
+
+    return read
+
+
+def _read(value: bytes, skipped: int, writer: Any, reader: Any) -> object:
+    import fastavro
+
+    stream = io.BytesIO(value[skipped:])
+    row = fastavro.schemaless_reader(stream, writer, reader)
+    if stream.tell() != len(value) - skipped:
+        raise ValueError(f"{len(value) - skipped - stream.tell()} bytes follow the Avro record")
+    return _plain(row)
+
+
+def _with_nulls(avro: Any) -> Any:
+    """The same schema, where each field that may be NULL has a default, so that older records may lack the field."""
+    if isinstance(avro, list):
+        return [_with_nulls(each) for each in avro]
+    if not isinstance(avro, dict):
+        return avro
+    made = {name: _with_nulls(avro[name]) for name in ("items", "values") if name in avro}
+    if "fields" in avro:
+        made["fields"] = [_field_with_null(each) for each in avro["fields"]]
+    return {**avro, **made}
+
+
+def _field_with_null(each: dict[str, Any]) -> dict[str, Any]:
+    may_be_null = isinstance(each["type"], list) and "null" in each["type"]
+    default = {"default": None} if may_be_null and "default" not in each else {}
+    return {**each, "type": _with_nulls(each["type"]), **default}
 
 
 def _plain(value: object) -> object:

@@ -21,11 +21,15 @@ too large: then up to 10,000 others may be sent again. Readers can recognize cop
 The topic is created with the defaults of the cluster if it does not exist.
 
 A view without a dead-letter topic only counts its bad records.
+
+**A schema that changes.** Records that are suddenly bad for one reason usually mean that their writer has changed. So a
+reason that is new for this version is logged once, with the place of the first such record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from logging import getLogger
 from typing import Self
 
 import numpy as np
@@ -42,7 +46,9 @@ from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog_tables import Offsets
 from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
-from headrace.pipeline.spark.options import shared_client_options
+from headrace.pipeline.spark.options import shared_client_options, short_client_options
+
+logger = getLogger(__name__)
 
 #: From the columns of ``events.bad_rows`` to those of ``send``.
 COLUMNS = {**RECORD_COLUMNS, VALUE: "value", HEADERS: "headers", ERROR: "reason"}
@@ -53,6 +59,8 @@ _ROWS_PER_STEP = 10_000
 #: Large, because the topic decides which record is too large.
 _MAX_REQUEST_BYTES = 64 << 20
 _LONG_KEY_BYTES = 10_000
+#: So many reasons are logged. Reasons may contain parts of records, so there can be as many as records.
+_MAX_REASONS = 20
 
 
 class DeadLetters:
@@ -69,6 +77,7 @@ class DeadLetters:
         self._stored = stored
         self._sent: Offsets | None = None
         self._has_unstored = False
+        self._reasons: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -89,12 +98,28 @@ class DeadLetters:
         :return: the number of rows, sent or not.
         :raises HeadraceError: if the brokers do not accept them.
         """
+        if rows.num_rows:
+            rows = rows.rename_columns([COLUMNS.get(name, name) for name in rows.column_names])
+            self._log_new_reasons(rows)
         if self.topic and rows.num_rows:
-            named = self._not_sent(rows.rename_columns([COLUMNS.get(name, name) for name in rows.column_names]))
+            named = self._not_sent(rows)
             for start in range(0, named.num_rows, _ROWS_PER_STEP):
                 self._has_unstored = True
                 self._send_step(self._open(), self._letters(named.slice(start, _ROWS_PER_STEP)))
         return int(rows.num_rows)
+
+    def _log_new_reasons(self, rows: pa.Table) -> None:
+        if len(self._reasons) >= _MAX_REASONS:
+            return
+        for reason in pc.unique(rows["reason"]).to_pylist()[:_MAX_REASONS]:
+            if reason not in self._reasons and len(self._reasons) < _MAX_REASONS:
+                self._reasons.add(reason)
+                at = pc.index(rows["reason"], reason).as_py()
+                topic, partition, offset = (rows[name][at].as_py() for name in _PLACES)
+                said = " ".join(reason.split())
+                logger.warning(
+                    "%s: records do not decode, the first is %s:%s:%s: %s", self._view, topic, partition, offset, said
+                )
 
     def sent_up_to(self, offsets: Offsets) -> None:
         """Stores that all dead letters before these offsets were sent. Call it before the batch is committed."""
@@ -118,7 +143,7 @@ class DeadLetters:
 
     def _open(self) -> Producer:
         if self._producer is None:
-            with Admin(self._client) as admin:
+            with Admin(short_client_options(self._client)) as admin:
                 if self.topic not in admin.list_topics():
                     admin.create_topic(self.topic, exist_ok=True)
             self._producer = Producer(self._client, max_request_size=_MAX_REQUEST_BYTES)

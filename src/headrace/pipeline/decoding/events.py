@@ -24,8 +24,11 @@ from typing import TYPE_CHECKING
 
 from headrace.pipeline.decoding.avro_columns import avro_columns, avro_reader
 from headrace.pipeline.decoding.column_values import DoesNotFit, row_converter
-from headrace.pipeline.decoding.text_columns import CORRUPT, END, Parsing, text_columns
-from headrace.pipeline.project.definition import Decode, Source
+from headrace.pipeline.decoding.envelopes import OPERATION, enveloped, row_columns
+from headrace.pipeline.decoding.protobuf_columns import protobuf_columns, protobuf_reader
+from headrace.pipeline.decoding.registry import RegistryUnavailable
+from headrace.pipeline.decoding.text_columns import CORRUPT, END, KEY_PART, VALUE_PART, Parsing, Part, text_columns
+from headrace.pipeline.project.decode import Decode, FileText
 from headrace.pipeline.spark.errors import explain
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ RECORD_COLUMNS = {
     "_key": "key",
 }
 _RECORD_COLUMNS_DDL = "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP, _key BINARY"
+#: Further names that no schema may have; the last one is that of ``source_rows``.
+_OTHER_COLUMNS = (ERROR, VALUE, HEADERS, OPERATION, CORRUPT, END, "_removed")
 _MAX_REASON = 300
 
 
@@ -50,7 +55,24 @@ class UnsuitableDecode(ValueError):
 
 
 def columns_of(decode: Decode) -> StructType:
-    """The columns of the schema. Needs an active Spark session.
+    """The columns of the value and of the key. Needs an active Spark session.
+
+    :raises UnsuitableDecode: if a schema cannot be used.
+    """
+    from pyspark.sql.types import StructType
+
+    columns = _columns_of_part(decode, "decode")
+    if decode.key is None:
+        return columns
+    of_key = _columns_of_part(decode.key, "decode.key")
+    names = {name.lower() for name in columns.names}
+    if twice := [name for name in of_key.names if name.lower() in names]:
+        raise UnsuitableDecode(f"decode.key.schema: the value has a column {twice[0]} too; give one another name")
+    return StructType([*columns, *of_key])
+
+
+def _columns_of_part(decode: Decode, table: str) -> StructType:
+    """The columns of a schema.
 
     :raises UnsuitableDecode: if the schema cannot be used.
     """
@@ -59,20 +81,27 @@ def columns_of(decode: Decode) -> StructType:
     if decode.format == "raw":
         return _columns("value BINARY")
     try:
-        columns = avro_columns(decode.schema) if decode.format == "avro" else _columns(decode.schema)
+        columns = _declared(decode)
     except (PySparkException, ValueError) as error:
         reason = explain(error) if isinstance(error, PySparkException) else str(error).strip().splitlines()[0]
-        raise UnsuitableDecode(f"decode.schema cannot be read: {reason}") from error
-    taken = [name for name in columns.names if name.lower() in {*RECORD_COLUMNS, ERROR, VALUE, HEADERS, CORRUPT, END}]
+        raise UnsuitableDecode(f"{table}.schema cannot be read: {reason}") from error
+    taken = [name for name in columns.names if name.lower() in {*RECORD_COLUMNS, *_OTHER_COLUMNS}]
     if taken:
         raise UnsuitableDecode(
-            f"decode.schema: every event already has a column {taken[0]}; give this column another name"
+            f"{table}.schema: every event already has a column {taken[0]}; give this column another name"
         )
     lowered = [name.lower() for name in columns.names]
     twice = [name for name in columns.names if lowered.count(name.lower()) > 1]
     if twice:
-        raise UnsuitableDecode(f"decode.schema has the column {twice[0]} twice")
+        raise UnsuitableDecode(f"{table}.schema has the column {twice[0]} twice")
     return columns
+
+
+def _declared(decode: Decode) -> StructType:
+    if decode.format not in ("avro", "protobuf"):
+        return _columns(decode.schema)
+    columns = avro_columns(decode.schema) if decode.format == "avro" else protobuf_columns(decode)
+    return row_columns(columns) if decode.envelope else columns
 
 
 def _columns(ddl: str) -> StructType:
@@ -99,18 +128,53 @@ def decode_frame(decode: Decode, raw: DataFrame, *, is_optimized: bool = True) -
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    columns = columns_of(decode)
+    columns_of(decode)  # raises an error if the schemas do not fit together
     place = [F.col(source).alias(name) for name, source in RECORD_COLUMNS.items()]
     headers = [F.col("headers").alias(HEADERS)] if "headers" in raw.columns else []
-    if decode.format == "raw":
-        never = F.lit(None).cast("string")
-        return raw.select("value", *place, *headers, F.col("value").alias(VALUE), never.alias(ERROR))
-    make = text_columns if decode.format in ("json", "csv") else _python_columns
-    parsed, fields, error = make(decode, columns)
-    # Parsed once and used several times: Spark copies the parsing into every filter, but not past an explode.
-    once = F.explode(F.array(parsed)) if is_optimized else parsed
-    step = raw.select(once.alias("_parsed"), *place, *headers, F.col("value").alias(VALUE))
+    value = F.col("value").alias(VALUE)
+    if not can_be_bad(decode):
+        return raw.select("value", *place, *headers, value, F.lit(None).cast("string").alias(ERROR))
+    parts = [(VALUE_PART, decode)] if decode.key is None else [(VALUE_PART, decode), (KEY_PART, decode.key)]
+    parsings = [(part, _parsing(each, part)) for part, each in parts]
+    made = [parsing.parsed.alias(part.parsed) for part, parsing in parsings]
+    if is_optimized:
+        # Parsed once and used several times: Spark copies the parsing into every filter, but not past an explode.
+        once = made[0] if len(made) == 1 else F.struct(*made)
+        step = raw.select(F.explode(F.array(once)).alias(VALUE_PART.parsed), *place, *headers, value)
+        if len(made) > 1:
+            both = F.col(VALUE_PART.parsed)
+            step = step.select(*(both[part.parsed].alias(part.parsed) for part, _ in parsings), *_others(step))
+    else:
+        step = raw.select(*made, *place, *headers, value)
+    fields = [field for _, parsing in parsings for field in parsing.fields]
+    if (operation := parsings[0][1].operation) is not None:
+        fields.append(operation.alias(OPERATION))
+    error = F.coalesce(*(parsing.error for _, parsing in parsings))
     return step.select(*fields, *RECORD_COLUMNS, *(HEADERS for _ in headers), VALUE, error.alias(ERROR))
+
+
+def can_be_bad(decode: Decode) -> bool:
+    """Whether a record can fail to decode."""
+    return decode.format != "raw" or decode.key is not None
+
+
+def _others(step: DataFrame) -> list[str]:
+    return [name for name in step.columns if name != VALUE_PART.parsed]
+
+
+def _parsing(decode: Decode, part: Part) -> Parsing:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if decode.format == "raw":
+        bytes_ = F.struct(F.col(part.column).alias("value"))
+        return Parsing(bytes_, [F.col(part.parsed)["value"].alias("value")], F.lit(None).cast("string"))
+    make = text_columns if decode.format in ("json", "csv") else _python_columns
+    columns = _columns_of_part(decode, "decode")
+    made = enveloped(make, decode, columns, part) if decode.envelope else make(decode, columns, part)
+    if part is VALUE_PART:
+        return made
+    of_key = F.replace(made.error, F.lit("the value"), F.lit("the key"))
+    return made._replace(error=F.when(F.col(part.kept).isNull(), F.lit("the record has no key")).otherwise(of_key))
 
 
 def good_rows(decoded: DataFrame) -> DataFrame:
@@ -128,10 +192,10 @@ def bad_rows(decoded: DataFrame) -> DataFrame:
     return decoded.where(F.col(ERROR).isNotNull()).select(*RECORD_COLUMNS, *headers, VALUE, ERROR)
 
 
-# ------------------------------------------------------------------------------------------------- Avro and Python
+# ----------------------------------------------------------------------------------------- Avro, Protobuf and Python
 
 
-def load_function(source: Source) -> Callable[..., object]:
+def load_function(source: FileText) -> Callable[..., object]:
     """Loads a function from the text of a Python file. Spark sends it to its workers by value.
 
     The modules that the file imports must be installed on the machines of the workers.
@@ -155,26 +219,29 @@ def load_function(source: Source) -> Callable[..., object]:
     return found
 
 
-def _python_columns(decode: Decode, columns: StructType) -> Parsing:
+def _python_columns(decode: Decode, columns: StructType, part: Part) -> Parsing:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import StringType, StructField, StructType
 
-    read = _avro_function(decode) if decode.format == "avro" else _own_function(decode)
+    read = _own_function(decode) if decode.format == "python" else reading_function(decode)
     nullable = [StructField(field.name, field.dataType) for field in columns]
     result = StructType([*nullable, StructField(ERROR, StringType())])
-    parse = F.udf(_guarded(read, columns), result)
-    fields = [F.col("_parsed").getField(field.name).alias(field.name) for field in columns]
-    return Parsing(parse(F.col("key"), F.col("value")), fields, F.col("_parsed").getField(ERROR))
+    parse = F.udf(guarded(read, columns), result)
+    read_part = F.col(part.parsed)
+    fields = [read_part.getField(field.name).alias(field.name) for field in columns]
+    return Parsing(parse(F.col("key"), F.col(part.column)), fields, read_part.getField(ERROR))
 
 
-def _avro_function(decode: Decode) -> Callable[[bytes | None, bytes | None], object]:
+def reading_function(decode: Decode) -> Callable[[bytes | None, bytes | None], object]:
+    """Reads Avro or Protobuf."""
+    make = avro_reader if decode.format == "avro" else protobuf_reader
     readers: list[Callable[[bytes], object]] = []
 
     def read(_key: bytes | None, value: bytes | None) -> object:
         if value is None:
             raise ValueError("the record has no value")
         if not readers:  # made in the worker, so that the parsed schema is not sent
-            readers.append(avro_reader(decode))
+            readers.append(make(decode))
         return readers[0](value)
 
     return read
@@ -188,7 +255,7 @@ def _own_function(decode: Decode) -> Callable[[bytes | None, bytes | None], obje
     return function
 
 
-def _guarded(
+def guarded(
     read: Callable[[bytes | None, bytes | None], object], columns: StructType
 ) -> Callable[[bytes | None, bytes | None], tuple[object, ...]]:
     """Returns the function that Spark runs. It returns a row that Spark accepts, or a row with only ``_error``."""
@@ -201,6 +268,8 @@ def _guarded(
         try:
             made = read(None if key is None else bytes(key), None if value is None else bytes(value))
             return (*converters[0](made), None)
+        except RegistryUnavailable:  # the record may be good: the task fails, and is tried again
+            raise
         except DoesNotFit as error:
             return (*nothing, _reason(str(error)))
         except Exception as error:  # noqa: BLE001  whatever a user's function raises, only this record is bad

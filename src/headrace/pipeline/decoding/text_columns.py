@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.pipeline.project.definition import Decode
+from headrace.pipeline.decoding.registry import HEADER_BYTES
+from headrace.pipeline.project.decode import Decode
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -36,18 +37,37 @@ _EMPTY_OBJECT, _LAST_BRACE = r"^[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*\z", r"\}[ \t\
 NOT_UTF8 = "the value is not UTF-8"
 NOT_JSON = "the value is not a JSON object"
 MORE_THAN_JSON = "text follows the JSON document"
+_NOT_FRAMED = "the value does not begin with Confluent's five bytes"
+
+
+class Part(NamedTuple):
+    """The part of a record that is decoded: its value or its key.
+
+    :ivar column: the column of the log that has the bytes.
+    :ivar kept: the column of a decoded record that has the same bytes.
+    :ivar parsed: the column of what was parsed.
+    """
+
+    column: str
+    kept: str
+    parsed: str
+
+
+VALUE_PART, KEY_PART = Part("value", "_value", "_parsed"), Part("key", "_key", "_parsed_key")
 
 
 class Parsing(NamedTuple):
     """
-    :ivar parsed: the parsed column ``value``, a struct.
-    :ivar fields: the columns, computed from the struct in ``_parsed``.
-    :ivar error: NULL or the reason, computed from ``_parsed`` and ``_value``.
+    :ivar parsed: the parsed part of the record, a struct.
+    :ivar fields: the columns, computed from the struct in ``Part.parsed``.
+    :ivar error: NULL or the reason, computed from ``Part.parsed`` and ``Part.kept``.
+    :ivar operation: the operation of a change in an envelope (``envelopes``).
     """
 
     parsed: Column
     fields: list[Column]
     error: Column
+    operation: Column | None = None
 
 
 class _Reader(NamedTuple):
@@ -63,22 +83,70 @@ class _Reader(NamedTuple):
     found_end: Callable[[Column], Column]
 
 
-def text_columns(decode: Decode, columns: StructType) -> Parsing:
+def text_columns(decode: Decode, columns: StructType, part: Part) -> Parsing:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import ShortType
 
+    if is_whole_document(decode, columns):
+        return _document(decode, columns.names[0], part)
     reader = _json_reader(decode) if decode.format == "json" else _csv_reader(decode)
     own = _nullable(columns)
     wide = _nullable(columns, byte=ShortType()) if decode.format == "json" else own
-    parsed = reader.parse(reader.marked(F.col("value").cast("string")), wide)
-    read = F.col("_parsed")
+    parsed = reader.parse(reader.marked(_text(decode, part.column)), wide)
+    read = F.col(part.parsed)
     fields = [
         (read[name] if wide[name].dataType == own[name].dataType else read[name].try_cast(own[name].dataType)).alias(
             name
         )
         for name in columns.names
     ]
-    return Parsing(parsed, fields, _error(decode, columns, reader))
+    return Parsing(parsed, fields, _error(decode, columns, reader, part))
+
+
+def is_whole_document(decode: Decode, columns: StructType) -> bool:
+    """Whether the only column is a VARIANT, which then is the whole JSON value and not one of its fields."""
+    from pyspark.sql.types import VariantType
+
+    return decode.format == "json" and [type(field.dataType) for field in columns] == [VariantType]
+
+
+def _document(decode: Decode, name: str, part: Part) -> Parsing:
+    """The whole value as a VARIANT.
+
+    Spark's parser ignores text after the first document. So the value is parsed as the first of two elements of an
+    array, and the second has to be the mark.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    kept, pair = _text(decode, part.kept), F.col(part.parsed)["pair"]
+    mark, more = F.try_variant_get(pair, "$[1]", "string"), F.try_variant_get(pair, "$[2]", "variant")
+    error = (
+        F.when(F.col(part.kept).isNull(), F.lit("the record has no value"))
+        .when(~_is_framed(decode, part.kept), F.lit(_NOT_FRAMED))
+        .when(~F.is_valid_utf8(kept), F.lit(NOT_UTF8))
+        .when(~F.coalesce((mark == END) & more.isNull(), F.lit(False)), F.lit("the value is not JSON"))
+    )
+    text = F.concat(F.lit("["), _text(decode, part.column), F.lit(f',"{END}"]'))
+    document = F.try_variant_get(pair, "$[0]", "variant").alias(name)
+    return Parsing(F.struct(F.try_parse_json(text).alias("pair")), [document], error)
+
+
+def _text(decode: Decode, column: str) -> Column:
+    """The text of a key or value. JSON names its fields, so the schema of a registry's id is not needed."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if decode.framing != "confluent":
+        return F.col(column).cast("string")
+    return F.substring(F.col(column), F.lit(HEADER_BYTES + 1), F.octet_length(F.col(column))).cast("string")
+
+
+def _is_framed(decode: Decode, column: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if decode.framing != "confluent":
+        return F.lit(True)
+    begins = F.substring(F.col(column), F.lit(1), F.lit(1)) == F.lit(b"\x00")
+    return begins & (F.octet_length(F.col(column)) >= HEADER_BYTES)
 
 
 def _nullable(columns: StructType, byte: DataType | None = None) -> StructType:
@@ -185,13 +253,14 @@ def _ends_in(text: Column, *ends: str) -> Column:
 # ------------------------------------------------------------------------------------------------------------- reasons
 
 
-def _error(decode: Decode, columns: StructType, reader: _Reader) -> Column:
+def _error(decode: Decode, columns: StructType, reader: _Reader, part: Part) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    text, read = F.col("_value").cast("string"), F.col("_parsed")
+    text, read = _text(decode, part.kept), F.col(part.parsed)
     is_json = decode.format == "json"
     error = (
-        F.when(F.col("_value").isNull(), F.lit("the record has no value"))
+        F.when(F.col(part.kept).isNull(), F.lit("the record has no value"))
+        .when(~_is_framed(decode, part.kept), F.lit(_NOT_FRAMED))
         .when(~F.is_valid_utf8(text), F.lit(NOT_UTF8))
         .when((F.trim(text) == "") | text.isin(*_BREAKS) | read.isNull(), F.lit("the value is empty"))
         .when(read[CORRUPT].isNotNull(), _misfit(decode, columns, reader, text, read))

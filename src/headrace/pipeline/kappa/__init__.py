@@ -1,1 +1,1 @@
-"""The Kappa architecture: each version is one Spark stream that maintains one table."""
+"""The Kappa architecture: each version keeps one table up to date, by merging partial results or as a Spark stream."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.pipeline.decoding.events import ERROR
-from headrace.pipeline.project.definition import Decode
+from headrace.pipeline.decoding.events import ERROR, can_be_bad
+from headrace.pipeline.project.decode import Decode
 from headrace.pipeline.spark.catalyst import JavaObject, kind, walk
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def count_bad_records(decode: Decode, decoded: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    return decoded if decode.format == "raw" else decoded.observe(_NAME, F.count(ERROR).alias("bad"))
+    return decoded if not can_be_bad(decode) else decoded.observe(_NAME, F.count(ERROR).alias("bad"))
 
 
 def counts_of(query: StreamingQuery) -> BatchCounts:

@@ -7,8 +7,8 @@ it, hands it over, and writes to the checkpoint that it is done:
     killed after the commit      Spark runs it again; it is skipped, because its number is not larger than the last one
 
 Rows replace the rows with the same key, and may be hidden (``hidden_groups``). In mode ``complete`` a batch replaces
-all rows; a column keeps the order of the query, and the SQL view sorts by it. Batch numbers must follow each other
-without a gap: a gap would mean lost data, so it is checked.
+all rows; a column keeps the order of the query, and the SQL view sorts by it. ``batch_rows`` computes and writes them.
+Batch numbers must follow each other without a gap: a gap would mean lost data, so it is checked.
 
 A batch that is skipped is still computed: Spark has to write the state of the query.
 
@@ -21,22 +21,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-import pyarrow as pa  # type: ignore[import-untyped]
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection
 
 from headrace.pipeline.kappa.batch_counts import BatchCounts, counts_of
 from headrace.pipeline.kappa.batch_reread import BatchReread
+from headrace.pipeline.kappa.batch_rows import BatchRows
 from headrace.pipeline.kappa.checkpoint import Checkpoint, WrongCheckpoint
-from headrace.pipeline.kappa.hidden_groups import HIDDEN
+from headrace.pipeline.progress.offsets import offsets_between
 from headrace.pipeline.project.definition import ViewDefinition
-from headrace.pipeline.query.aggregates import arrow_schema
-from headrace.pipeline.query.row_keys import key_columns, output_mode
 from headrace.pipeline.serving.catalog import Offsets, Progress, Version
-from headrace.pipeline.serving.tables import data_table, quoted
 from headrace.pipeline.version.context import RunContext
 
 if TYPE_CHECKING:
@@ -44,49 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = getLogger(__name__)
-_ORDER = "_order_0"
-_ROWS_PER_PORTION = 250_000
-
-
-@dataclass(frozen=True)
-class TargetTable:
-    """
-    :param schema: the columns of the rows as Spark returns them.
-    :param mode: Spark's output mode.
-    """
-
-    table: Table
-    schema: pa.Schema
-    mode: str
-
-    @classmethod
-    def of(cls, definition: ViewDefinition, table_name: str, query: DataFrame) -> TargetTable:
-        """
-        :raises ViewError: if the query has no key that identifies its rows.
-        """
-        mode, schema = output_mode(query), arrow_schema(query.schema)
-        columns = schema.append(pa.field(_ORDER, pa.int64())) if mode == "complete" else schema
-        return cls(data_table(table_name, columns, key_columns(definition, query)), schema, mode)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether each batch has all rows."""
-        return self.mode == "complete"
-
-    @property
-    def select_sql(self) -> str:
-        names = ", ".join(quoted(name) for name in self.schema.names if name != HIDDEN)
-        which = f" WHERE NOT {quoted(HIDDEN)}" if HIDDEN in self.schema.names else ""
-        order = f" ORDER BY {quoted(_ORDER)}" if self.is_complete else ""
-        return f"SELECT {names} FROM {quoted(self.table.name)}{which}{order}"
-
-    def rows(self, frame: DataFrame) -> pa.Table:
-        """Computes the frame and returns its rows."""
-        rows = frame.toArrow()
-        rows = rows if rows.schema.equals(self.schema) else rows.cast(self.schema)
-        if self.is_complete:
-            rows = rows.append_column(_ORDER, pa.array(range(rows.num_rows), pa.int64()))
-        return rows
 
 
 class KappaSink:
@@ -102,7 +56,7 @@ class KappaSink:
         context: RunContext,
         version: Version,
         definition: ViewDefinition,
-        target: TargetTable,
+        rows: BatchRows,
         checkpoint: Checkpoint,
         reread: BatchReread,
         *,
@@ -110,7 +64,7 @@ class KappaSink:
         topic_ids: Callable[[], dict[str, str]],
         on_commit: Callable[[Offsets], None],
     ) -> None:
-        self.context, self._version, self._definition, self._target = context, version, definition, target
+        self.context, self._version, self._definition, self._rows = context, version, definition, rows
         self._checkpoint, self._starts = checkpoint, starts
         self._topic_ids, self._on_commit = topic_ids, on_commit
         self._reread = reread
@@ -144,14 +98,14 @@ class KappaSink:
             logger.info("%s: skipping batch %d, which was committed before the restart", self._version.label, batch_id)
             frame.write.format("noop").mode("overwrite").save()
             return
-        ends = self._ends(batch_id)
-        rows = self._target.rows(frame)
-        counts = self._with_reread(self._counts(), self._starts if before is None else before.offsets, ends)
-        after = self._after(before, batch_id, ends, counts)
-        with self.context.database.begin() as connection:
-            self._check_follows(self._progress(connection), before, batch_id)
-            self._write(connection, rows, batch_id)
-            self.context.catalog.set_progress(connection, after)
+        starts, ends = self._starts if before is None else before.offsets, self._ends(batch_id)
+        with self._rows.computed(frame, batch_id, offsets_between(starts, ends)) as write:
+            counts = self._with_reread(self._counts(), starts, ends)
+            after = self._after(before, batch_id, ends, counts)
+            with self.context.database.begin() as connection:
+                self._check_follows(self._progress(connection), before, batch_id)
+                write(connection)
+                self.context.catalog.set_progress(connection, after)
         self._on_commit(ends)
         self.context.metrics.micro_batch(
             self._version.view,
@@ -173,14 +127,6 @@ class KappaSink:
                 f"{expected}: another process writes this version, or the checkpoint {self._checkpoint.path} belongs "
                 "to other data; run only one 'headrace views run' per project"
             )
-
-    def _write(self, connection: Connection, rows: pa.Table, batch_id: int) -> None:
-        """Writes a portion of the rows at a time: as Python objects they take many times their size in Arrow."""
-        if self._target.is_complete:
-            connection.execute(self._target.table.delete())
-        for start in range(0, rows.num_rows, _ROWS_PER_PORTION):
-            portion = rows.slice(start, _ROWS_PER_PORTION)
-            self.context.database.upsert(connection, self._target.table, portion, batch_id=batch_id)
 
     def _ends(self, batch_id: int) -> Offsets:
         ends = self._checkpoint.offsets(batch_id)

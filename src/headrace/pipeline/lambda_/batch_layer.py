@@ -1,15 +1,16 @@
 """The batch layer of a Lambda view: computes the query over all archived records up to a cut.
 
 The cut is the progress of the speed layer when the batch begins; the speed layer goes on meanwhile. The cut of the
-first batch is the end of the log, and the speed layer begins there. First all records up to the cut are copied to the
-archive. Then the batch is computed in one of two ways:
+first batch is the end of the log, and the speed layer begins there, unless the log is small (``view``). First all
+records up to the cut are copied to the archive. Then the batch is computed in one of two ways:
 
     full           = partial results over the archive, from its start to the cut
     incremental    = the partial results of the last batch, merged with partial results over the archive from the last
                      cut to this one
 
 Both give the same result, by the algebra of partial results (``query.aggregates``), except for the rounding of sums of
-doubles. The rows are loaded into a new table, some at a time. Then one transaction makes them visible (``store``).
+doubles. The rows are loaded into a new table: through the driver, some at a time, or by Spark's tasks
+(``batch_tasks``). Then one transaction makes them visible (``store``).
 
 The layer that reads a record first counts it if it does not decode, and sends it to the dead-letter topic: the speed
 layer, or the first batch. Later batches skip such records.
@@ -30,12 +31,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.decoding.events import ERROR, bad_rows, decode_frame, good_rows
+from headrace.pipeline.lambda_.batch_tasks import BatchTasks
 from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.progress.offsets import by_partition, by_topic, offsets_between, updated
+from headrace.pipeline.query.task_algebra import TaskAlgebra
 from headrace.pipeline.spark.catalyst import JavaObject
 from headrace.pipeline.spark.packed_rows import packed
 from headrace.pipeline.spark.source.log_offsets import LogOffsets
 from headrace.pipeline.spark.source.options import SourceOptions
+from headrace.pipeline.spark.staged_rows import TasksNotConnected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
@@ -129,12 +133,12 @@ class BatchLayer:
             if progress is None:
                 self.first_batch_size = self._first_batch_size(cut)
             self._archive_up_to(cut, last)
+            if last is None and progress is not None:
+                self._check_has_start(cut)
             if is_stopped():
                 raise BatchStopped
             since = None if full or last is None else last
-            is_first = progress is None
-            with self._partials(cut, since, counts if is_first else None) as tables:
-                rows = self._store.batch_tables.load(number, cut, _until(is_stopped, tables))
+            rows = self._load(number, cut, since, counts if progress is None else None, is_stopped)
             self._send_dead_letters(cut, counts.dead_letters)
             self._store.commit_batch(number, cut, events=counts.events, dead_letters=counts.dead_letters)
         seconds = (clock.monotonic_ms() - began_ms) / 1000
@@ -185,24 +189,71 @@ class BatchLayer:
                     f"{end}: restore the files of the archive"
                 )
 
+    def _check_has_start(self, cut: Offsets) -> None:
+        """Checks that the archive begins where the speed layer began before the first batch: at offset 0."""
+        for topic in cut:
+            for at, start in self._archive.starts(topic).items():
+                if start > 0:
+                    raise DataLost(
+                        f"offsets 0 to {start - 1} of {topic}-{at} were deleted from the log before they were "
+                        f"archived; {self._archive.advice(topic)}"
+                    )
+
     # --------------------------------------------------------------------------------------------- partial results
+
+    def _load(
+        self, batch: int, cut: Offsets, since: Batch | None, counts: _Counts | None, is_stopped: Callable[[], bool]
+    ) -> int:
+        """Computes the batch, and loads its rows into its table.
+
+        :param counts: filled with the counts, if no layer has read these records before.
+        :return: the number of rows.
+        """
+        tables = self._store.batch_tables
+        if (tasks := self._tasks(cut, since)) is not None:
+            from headrace.pipeline.serving.postgresql_staging import KeysCollide
+
+            partials, seen = self._partial_frame(cut, since, counts)
+            last = None if since is None else since.batch
+            try:
+                rows = tables.load_staged(batch, cut, lambda stage: tasks.copy(partials, stage, batch, last), last)
+                _note(counts, seen)
+                return rows
+            except (KeysCollide, TasksNotConnected) as error:
+                reason = f"{type(error).__name__}: {error}"
+                logger.info("%s: batch %d is loaded by the driver (%s)", self._definition.name, batch, reason)
+        with self._partials(cut, since, counts) as portions:
+            return tables.load(batch, cut, _until(is_stopped, portions))
+
+    def _tasks(self, cut: Offsets, since: Batch | None) -> BatchTasks | None:
+        """Computes the batch in tasks; None if the driver does it: a small batch, or in SQLite."""
+        database, executors_from = self._context.database, self._context.project.serving_executors_from
+        in_tasks = TaskAlgebra.of(self._algebra)
+        if database.is_sqlite or not executors_from or in_tasks is None or not in_tasks.key_columns:
+            return None
+        starts = {topic: self._archive.starts(topic) for topic in cut} if since is None else since.cut
+        if offsets_between(starts, cut) < executors_from:
+            return None
+        return BatchTasks(database, self._store.tables, self._algebra, in_tasks)
 
     @contextmanager
     def _partials(self, cut: Offsets, since: Batch | None, counts: _Counts | None) -> Iterator[Iterator[pa.Table]]:
-        """Partial results, as tables with one row per key in all of them together.
+        """Partial results, as tables with one row per key in all of them together."""
+        partials, seen = self._partial_frame(cut, since, counts)
+        with packed(partials, self._algebra.schema) as tables:
+            _note(counts, seen)
+            yield tables if since is None else self._merged(since, tables)
 
-        :param counts: filled with the counts, if no layer has read these records before.
-        """
+    def _partial_frame(
+        self, cut: Offsets, since: Batch | None, counts: _Counts | None
+    ) -> tuple[DataFrame, Observation | None]:
+        """Partial results over the records of the batch; and what counts these records, if they are to be counted."""
         raw = self._raw(cut, None if since is None else since.cut)
         decoded = decode_frame(self._definition.decode, raw)
         seen = None if counts is None else _observation()
         if seen is not None:
             decoded = decoded.observe(seen, *_counters())
-        partials = self._algebra.partial(good_rows(decoded))
-        with packed(partials, self._algebra.schema) as tables:
-            if counts is not None and seen is not None:
-                counts.events, counts.dead_letters = _observed(seen)
-            yield tables if since is None else self._merged(since, tables)
+        return self._algebra.partial(good_rows(decoded)), seen
 
     def _raw(self, cut: Offsets, since: Offsets | None) -> DataFrame:
         frames = [
@@ -254,6 +305,11 @@ def _observation() -> Observation:
     from pyspark.sql import Observation
 
     return Observation()
+
+
+def _note(counts: _Counts | None, seen: Observation | None) -> None:
+    if counts is not None and seen is not None:
+        counts.events, counts.dead_letters = _observed(seen)
 
 
 def _observed(seen: Observation) -> tuple[int, int]:

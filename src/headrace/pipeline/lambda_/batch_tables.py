@@ -1,13 +1,14 @@
 """Loads the table of a batch before it is committed, and reads partial rows back.
 
-Loading takes many transactions, and readers do not see the table meanwhile. ``store.LambdaStore.commit_batch`` makes it
-visible. A table that was loaded and never committed is dropped when a batch with the same number is loaded.
+Loading takes many transactions, and readers do not see the table meanwhile. Large batches in PostgreSQL are copied by
+Spark's tasks (``batch_tasks``). ``store.LambdaStore.commit_batch`` makes the table visible. A table that was loaded and
+never committed is dropped when a batch with the same number is loaded.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -20,6 +21,8 @@ from headrace.pipeline.serving.tables import create_table, drop_table
 
 if TYPE_CHECKING:
     from headrace.pipeline.lambda_.tables import LambdaTables
+    from headrace.pipeline.serving.postgresql_staging import Stage
+    from headrace.pipeline.spark.staged_rows import Copied
 
 #: Rows of a batch per transaction, so that micro-batches can commit in between.
 _ROWS_PER_LOAD = 20_000
@@ -40,6 +43,37 @@ class BatchTables:
         :param tables: partial rows of everything up to the cut, with one row per key in all of them together.
         :return: the number of rows.
         """
+        table = self._created(batch, cut)
+        rows = sum(self._load(table, chunk, batch) for each in tables for chunk in _chunks(each))
+        if rows == 0 and not self._tables.algebra.key_columns:
+            rows = self._load(table, self._tables.algebra.merge([]), batch)
+        self._loaded_rows[batch] = rows
+        return rows
+
+    def load_staged(self, batch: int, cut: Offsets, copy: Callable[[Stage], Copied], last: int | None) -> int:
+        """As ``load``, in PostgreSQL: rows that Spark's tasks copy to a stage.
+
+        :param copy: copies the rows, and returns how many.
+        :param last: the batch whose other rows are added.
+        :raises KeysCollide: if two rows have the same key.
+        """
+        from headrace.pipeline.serving import postgresql_staging as staging
+
+        table = self._created(batch, cut)
+        stage = staging.create_stage(self._database, table, batch, is_ordered=False, is_logged=True)
+        try:
+            copied = copy(stage)
+            with self._database.begin() as connection:
+                staging.check_parts(connection, stage, *copied)
+                rest_of = None if last is None else self._tables.batch(last).name
+                rest = staging.become_table(connection, stage, rest_of)
+        finally:
+            staging.try_to_drop_stages(self._database, table.name)
+        self._loaded_rows[batch] = copied.row_count + rest
+        return copied.row_count + rest
+
+    def _created(self, batch: int, cut: Offsets) -> Table:
+        """Creates the table of a batch, without rows."""
         table = self._tables.batch(batch)
         with self._database.begin() as connection:
             last = max((each.batch for each in self._catalog.batches(connection, *self._key)), default=0)
@@ -48,11 +82,7 @@ class BatchTables:
             )
             drop_table(connection, table.name)
             create_table(connection, table)
-        rows = sum(self._load(table, chunk, batch) for each in tables for chunk in _chunks(each))
-        if rows == 0 and not self._tables.algebra.key_columns:
-            rows = self._load(table, self._tables.algebra.merge([]), batch)
-        self._loaded_rows[batch] = rows
-        return rows
+        return table
 
     def _load(self, table: Table, partials: pa.Table, batch: int) -> int:
         rows = self._tables.shown(self._tables.fit(partials))

@@ -1,4 +1,7 @@
-"""The speed layer of a Lambda view: computes the query over the records since the last micro-batch, again and again.
+"""The speed layer of a view: computes the query over the records since the last micro-batch, again and again.
+
+Lambda views have a batch layer beside it. A Kappa view whose answer can be combined has this layer only
+(``kappa.combined``).
 
 A step reads everything from the progress to the end of the log, computes partial results over exactly that, and commits
 them with the new progress in one transaction (``store``). Offsets are stored in the serving database only. A step that
@@ -18,31 +21,35 @@ more                        read and computed by Spark's tasks; at most a millio
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from logging import getLogger
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.pipeline.decoding.events import ERROR, bad_rows, decode_frame, good_rows
+from headrace.pipeline.decoding.events import ERROR, bad_rows, can_be_bad, decode_frame, good_rows
 from headrace.pipeline.lambda_.speed_log import SpeedLog
 from headrace.pipeline.progress.lag import Lag, LagTracker
-from headrace.pipeline.progress.offsets import by_topic, ranges_between, updated
+from headrace.pipeline.progress.offsets import by_topic, offsets_between, ranges_between, updated
 from headrace.pipeline.progress.ranges import OffsetRange
+from headrace.pipeline.query.needed_columns import needed_columns, with_columns
 from headrace.pipeline.query.row_partials import RowPartials, bad_records
 from headrace.pipeline.spark.catalyst import JavaObject, chain
+from headrace.pipeline.spark.job_progress import scanned_rows
 from headrace.pipeline.spark.source.options import options_for
 from headrace.pipeline.spark.source.range_reader import COLUMNS
+from headrace.pipeline.version.cpu_budget import ThreadCpu
 from headrace.pipeline.version.work_in_flight import Work, WorkInFlight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from headrace.pipeline.decoding.dead_letters import DeadLetters
-    from headrace.pipeline.lambda_.store import LambdaStore
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.query.aggregates import Algebra
-    from headrace.pipeline.serving.catalog import Offsets
+    from headrace.pipeline.serving.catalog import Offsets, Progress
     from headrace.pipeline.version.context import RunContext
 
 logger = getLogger("headrace.views")
@@ -50,7 +57,36 @@ logger = getLogger("headrace.views")
 MAX_RECORDS = 1_000_000
 #: Up to this many offsets are read in the driver.
 MAX_RECORDS_IN_DRIVER = 20_000
+#: Up to so many steps in a row are done in the driver, rather than one step by Spark's tasks.
+DRIVER_STEPS = 5
+#: A partition with more records than this is read by several tasks. Progress within a step is known per task.
+_MAX_TASK_RECORDS = 500_000
 _COUNTS = "headrace"
+#: Functions whose partial results have the position of an event.
+_BY_POSITION = ("first", "last", "min_by", "max_by")
+
+
+class MicroBatchStore(Protocol):
+    """Where a speed layer stores its results."""
+
+    view: str
+    version: int
+
+    def progress(self) -> Progress | None:
+        """None if the layer must not begin yet."""
+
+    def commit_micro_batch(
+        self,
+        next_offsets: Offsets,
+        partials: pa.Table,
+        *,
+        events: int,
+        dead_letters: int,
+        first_offsets: Offsets | None = None,
+    ) -> None: ...
+
+    def tidy_up(self) -> None:
+        """Called after each commit."""
 
 
 class _Computed(NamedTuple):
@@ -64,53 +100,84 @@ class _Computed(NamedTuple):
 
 
 class SpeedLayer:
-    """The speed layer of one version. One thread calls ``step``; any thread may call ``lag``."""
+    """The speed layer of one version. One thread calls ``step``; any thread may call ``lag``.
+
+    :param trigger_ms: how often to look for new records; by default, what the definition says for Lambda views.
+    :param max_records: at most this many offsets per step.
+    :param starts: where the version began, to know how many records there are in all.
+    """
 
     def __init__(
         self,
         context: RunContext,
         definition: ViewDefinition,
-        store: LambdaStore,
+        store: MicroBatchStore,
         algebra: Algebra,
         dead_letters: DeadLetters,
         work: WorkInFlight | None = None,
+        *,
+        trigger_ms: int | None = None,
+        max_records: int | None = None,
+        starts: Offsets | None = None,
     ) -> None:
         self._context, self._definition = context, definition
         self._work = work or WorkInFlight()
         self._store, self._algebra, self._dead_letters = store, algebra, dead_letters
-        self._log = SpeedLog(context.log_options, definition, context.clock, with_headers=bool(dead_letters.topic))
+        self._log = SpeedLog(context, definition.which_topics, with_headers=bool(dead_letters.topic))
+        self._trigger_ms = trigger_ms or definition.lambda_.trigger_ms
+        self._max_records, self._starts = max_records, starts or {}
         #: The progress in the database; None if it has to be read again.
         self._read: Offsets | None = None
         self._lag_tracker: LagTracker | None = None
+        self._has_stepped = False
 
     def close(self) -> None:
         self._log.close()
 
-    def run(self, stop: threading.Event) -> None:
-        """Runs steps until ``stop`` is set: every ``trigger_ms``, or at once while one step cannot read everything.
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics that were read in the last step."""
+        return self._log.topic_ids()
 
+    def run(self, stop: threading.Event, each_round: Callable[[], object] = lambda: None) -> None:
+        """Runs steps until ``stop`` is set: one after the other while one step cannot read everything.
+
+        Otherwise steps begin every ``trigger_ms``, or less often if many versions run (``version.cpu_budget``).
+
+        :param each_round: called after each step.
         :raises Exception: what a step raised. Nothing of that step is committed then.
         """
-        clock, trigger_ms = self._context.clock, self._definition.lambda_.trigger_ms
-        while not stop.is_set():
-            began_ms = clock.monotonic_ms()
-            self.step()
-            wait_ms = trigger_ms - (clock.monotonic_ms() - began_ms)
-            if wait_ms > 0 and not self._has_more():
-                stop.wait(wait_ms / 1000)
+        clock, budget, cpu = self._context.clock, self._context.budget, ThreadCpu(self._context.spark)
+        try:
+            spent_s = cpu.seconds()
+            while not stop.is_set():
+                before_s = spent_s
+                self.step()
+                each_round()
+                spent_s = cpu.seconds()
+                self._context.metrics.cpu(self._store.view, self._store.version, spent_s - before_s)
+                interval_ms = budget.interval_ms(self, self._trigger_ms, (spent_s - before_s) * 1000)
+                if not self._has_more():
+                    # All versions with the same interval look at the same moments, so that they share what they read.
+                    stop.wait((interval_ms - clock.monotonic_ms() % interval_ms) / 1000)
+        finally:
+            budget.forget(self)
 
     def step(self) -> bool:
         """Runs one micro-batch; False if there was nothing to read, or if the first batch is not committed yet."""
         try:
-            return self._step()
+            has_read = self._step()
         except BaseException:
             self._read = None  # the commit may have happened although it raised
             self._log.close_reader()
             raise
+        self._has_stepped = True
+        return has_read
 
     def lag(self) -> Lag:
-        """The lag as last observed. Does no I/O."""
-        return Lag() if self._lag_tracker is None else self._lag_tracker.lag(self._context.clock.monotonic_ms())
+        """The lag as last observed. Does no I/O. It is not known before the first step: until then the answer may be
+        empty, although few records are missing."""
+        tracker = self._lag_tracker if self._has_stepped else None
+        return Lag() if tracker is None else tracker.lag(self._context.clock.monotonic_ms())
 
     # ------------------------------------------------------------------------------------------------------ a step
 
@@ -119,16 +186,20 @@ class SpeedLayer:
         read = self._progress()
         if read is None:
             return False
-        asked_ms = self._context.clock.wall_ms()
         ends = self._log.ends(read)
-        tracker = self._lag_tracker = self._lag_tracker or LagTracker({}, read, {}, began_ms)
-        tracker.observed(ends, asked_ms)
-        ranges = ranges_between(read, ends, MAX_RECORDS)
+        tracker = self._lag_tracker = self._lag_tracker or LagTracker(self._starts, read, {}, began_ms)
+        tracker.observed(ends, self._log.asked_ms)
+        ranges = ranges_between(read, ends, self._limit(offsets_between(read, ends)))
         if not ranges:
             return False
         with self._work.of(Work.SPEED):
             self._process(read, ranges, tracker, began_ms)
         return True
+
+    def _limit(self, waiting: int) -> int:
+        """At most how many offsets this step reads. A few steps in the driver are faster than one Spark job."""
+        most = self._max_records or MAX_RECORDS
+        return min(most, MAX_RECORDS_IN_DRIVER) if waiting <= DRIVER_STEPS * MAX_RECORDS_IN_DRIVER else most
 
     def _process(self, read: Offsets, ranges: list[OffsetRange], tracker: LagTracker, began_ms: int) -> None:
         computed = self._computed(ranges)
@@ -147,7 +218,7 @@ class SpeedLayer:
             events=computed.records,
             dead_letters=computed.bad,
         )
-        self._store.merge_spans()
+        self._store.tidy_up()
 
     def _progress(self) -> Offsets | None:
         if self._read is None:
@@ -165,9 +236,10 @@ class SpeedLayer:
         if sum(one.size for one in ranges) <= MAX_RECORDS_IN_DRIVER:
             records = self._log.records(ranges)
         if records is None:
-            return self._by_job(self._frame(ranges))
+            return self._by_job(self._frame(ranges), lambda: self._frame(ranges, whole=True))
         if self._rows is None:
-            return self._by_job(self._context.spark.createDataFrame(records).coalesce(1))
+            raw = self._context.spark.createDataFrame(records).coalesce(1)
+            return self._by_job(raw, lambda: raw, len(records))
         partials, bad = self._rows.compute(records)
         if bad.null_count < len(bad):
             self._dead_letters.send(bad_records(records, bad))
@@ -177,36 +249,64 @@ class SpeedLayer:
     def _rows(self) -> RowPartials | None:
         return RowPartials.prepare(self._context.spark, self._definition, self._algebra)
 
-    def _frame(self, ranges: list[OffsetRange]) -> DataFrame:
+    def _frame(self, ranges: list[OffsetRange], *, whole: bool = False) -> DataFrame:
+        """The records, to be read by Spark's tasks.
+
+        :param whole: whether all columns are read, for dead letters; else those that the query needs.
+        """
         spark = self._context.spark
         options = {
             **self._context.log_options,
             **options_for(ranges),
             "minPartitions": str(spark.sparkContext.defaultParallelism),
-            "includeHeaders": "true" if self._dead_letters.topic else "false",
+            "maxRecordsPerPartition": str(_MAX_TASK_RECORDS),
+            "includeHeaders": "true" if whole and self._dead_letters.topic else "false",
         }
-        return spark.read.format("headrace").options(**options).load()
+        reader = spark.read.format("headrace").options(**options)
+        return reader.load() if whole else with_columns(reader.schema(self._needed).load(), self._record_schema)
 
-    def _by_job(self, raw: DataFrame) -> _Computed:
+    @cached_property
+    def _record_schema(self) -> StructType:
+        from headrace.pipeline.spark.source.data_source import spark_schema
+
+        return spark_schema(include_headers=False)
+
+    @cached_property
+    def _needed(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        names = needed_columns(self._context.spark, self._definition)
+        if any(function.how in _BY_POSITION for function in self._algebra.plan.functions):  # ties need the position
+            names = COLUMNS
+        return StructType([self._record_schema[name] for name in names])
+
+    def _by_job(self, raw: DataFrame, whole: Callable[[], DataFrame], count: int | None = None) -> _Computed:
+        """
+        :param whole: returns the same records with all columns.
+        :param count: how many records there are, if that is known.
+        """
         catalyst = self._algebra.plan.catalyst
         frame = catalyst.frame(catalyst.replace_leaf(self._job_plan, raw.select(*COLUMNS)))
         partials = frame.toArrow().cast(self._algebra.schema)
+        bad = self._bad_count(frame)
+        if bad:
+            self._dead_letters.send(bad_rows(decode_frame(self._definition.decode, whole())).toArrow())
+        return _Computed(partials, scanned_rows(frame) if count is None else count, bad)
+
+    def _bad_count(self, frame: DataFrame) -> int:
+        if not can_be_bad(self._definition.decode):
+            return 0
         found: JavaObject = frame._jdf.queryExecution().observedMetrics().get(_COUNTS)
         # If no offset has a record (markers and aborted records of transactions), Spark drops the counting too.
-        counts: JavaObject = found.get() if found.isDefined() and found.get().length() else None
-        records, bad = (0, 0) if counts is None else (int(counts.getLong(0)), int(counts.getLong(1)))
-        if bad:
-            self._dead_letters.send(bad_rows(decode_frame(self._definition.decode, raw)).toArrow())
-        return _Computed(partials, records, bad)
+        return int(found.get().getLong(0)) if found.isDefined() and found.get().length() else 0
 
     @cached_property
     def _job_plan(self) -> tuple[JavaObject, ...]:
         """The plan from records to partial rows. ``replace_leaf`` applies it to any records."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        from headrace.pipeline.spark.source.data_source import spark_schema
-
-        raw = self._context.spark.createDataFrame([], spark_schema(include_headers=False))
+        raw = self._context.spark.createDataFrame([], self._record_schema)
         decoded = decode_frame(self._definition.decode, raw)
-        counted = decoded.observe(_COUNTS, F.count(F.lit(1)).alias("records"), F.count(ERROR).alias("bad"))
-        return chain(self._algebra.plan.catalyst.analyzed(self._algebra.partial(good_rows(counted))))
+        if can_be_bad(self._definition.decode):  # counting takes a tenth of the time of a replay
+            decoded = decoded.observe(_COUNTS, F.count(ERROR).alias("bad"))
+        return chain(self._algebra.plan.catalyst.analyzed(self._algebra.partial(good_rows(decoded))))

@@ -31,8 +31,9 @@ the next batch.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -123,6 +124,16 @@ class LambdaStore:
         """The SELECT of the SQL view while this batch serves."""
         return self.tables.select_sql(batch)
 
+    def begin_at(self, starts: Offsets, topic_ids: Mapping[str, str]) -> None:
+        """Lets the speed layer begin before the first batch. The spans then begin at these offsets.
+
+        :param topic_ids: the ids of the topics. The archive, which has them too, begins with the first batch.
+        """
+        with self._lock, self._database.begin() as connection:
+            assert self._current(connection) == _Expected(None, None), f"{self._label} has already begun"
+            first = Progress(self.view, self.version, 0, starts, topic_ids=dict(topic_ids))
+            self._catalog.set_progress(connection, first)
+
     # ------------------------------------------------------------------------------------------------ micro-batches
 
     def commit_micro_batch(
@@ -156,9 +167,10 @@ class LambdaStore:
                 span = Span(self.view, self.version, number, progress.offsets, next_offsets, len(span_rows))
                 self._catalog.add_span(connection, span)
                 total_events, total_dead = progress.events + events, progress.dead_letters + dead_letters
-                self._catalog.set_progress(
-                    connection, Progress(self.view, self.version, number, next_offsets, total_events, total_dead)
+                after = replace(
+                    progress, batch_id=number, offsets=next_offsets, events=total_events, dead_letters=total_dead
                 )
+                self._catalog.set_progress(connection, after)
             if self._span_count is not None:
                 self._span_count += 1
 
@@ -263,6 +275,10 @@ class LambdaStore:
                     raise
 
     # -------------------------------------------------------------------------------------------------------- spans
+
+    def tidy_up(self) -> None:
+        """Does what is due after a micro-batch."""
+        self.merge_spans()
 
     def merge_spans(self, before: Offsets | None = None) -> bool:
         """Merges spans if there are many.

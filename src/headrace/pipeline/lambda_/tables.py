@@ -63,12 +63,16 @@ def drop_tables(connection: Connection, view: str, version: int, batches: list[i
 
 @dataclass(frozen=True, eq=False)
 class LambdaTables:
-    """The tables of one version."""
+    """The tables of one version.
+
+    :param overlay_table: another name of the overlay. A Kappa view has an overlay only.
+    """
 
     view: str
     version: int
     algebra: Algebra
     is_sqlite: bool
+    overlay_table: str = ""
     #: The same Table objects each time: with them SQLAlchemy finds its compiled statements again.
     _known: dict[tuple[str, pa.Schema], Table] = field(default_factory=dict, repr=False)
 
@@ -82,7 +86,7 @@ class LambdaTables:
 
     @cached_property
     def overlay(self) -> Table:
-        return self._table(overlay_name(self.view, self.version), self.schema)
+        return self._table(self.overlay_table or overlay_name(self.view, self.version), self.schema)
 
     def batch(self, batch: int) -> Table:
         return self._table(batch_name(self.view, self.version, batch), self.schema)

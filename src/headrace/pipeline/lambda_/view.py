@@ -9,6 +9,9 @@ The first batch covers everything that the log has, and the speed layer begins a
 thousands of micro-batches. From then on both layers run side by side. A batch may take long; it is committed in one
 transaction between two micro-batches. A request that arrives while a batch runs is answered by the next batch.
 
+If the log is small, the speed layer reads all of it, and the first batch follows half a minute later: a few
+micro-batches in the driver take less time than the first jobs of a Spark session, which start Python processes.
+
 A batch is due ``batch_every_ms`` after the commit of the last one, whichever process ran it. If batches are rare, the
 records are still copied to the archive every hour: the next batch needs them, and the log may delete them. A batch that
 fails for a transient reason is tried again later; the speed layer goes on, and the view stays correct. Any other
@@ -23,23 +26,25 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.lambda_.batch_layer import BatchLayer, BatchResult, BatchStopped
 from headrace.pipeline.lambda_.speed_layer import SpeedLayer
-from headrace.pipeline.lambda_.store import LambdaStore, drop_tables
-from headrace.pipeline.progress.data_loss import DataLost, find_data_loss
+from headrace.pipeline.lambda_.store import LambdaStore, batch_name, drop_tables
+from headrace.pipeline.progress.data_loss import DataLost, check_same_topics, find_data_loss
 from headrace.pipeline.progress.lag import Lag
-from headrace.pipeline.progress.offsets import is_before
+from headrace.pipeline.progress.offsets import by_topic, is_before
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import analyze
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Request, Version, VersionEvent
 from headrace.pipeline.spark.job_progress import jobs_with_tag, records_read
 from headrace.pipeline.spark.session import is_alive
+from headrace.pipeline.spark.source.log_offsets import LogOffsets
+from headrace.pipeline.spark.source.options import SourceOptions
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.failures import FailureKind, classify_failure, summary_of
 from headrace.pipeline.version.running_version import RunningVersion
@@ -53,6 +58,10 @@ logger = getLogger("headrace.views")
 _POLL_S = 0.2
 #: The wait after a batch that failed.
 _TRY_AGAIN_MS = 30_000
+#: A log with at most this many records is read by the speed layer before the first batch.
+SMALL_LOG = 100_000
+#: How long after the start the first batch begins, if the log was small.
+_FIRST_BATCH_AFTER_MS = 30_000
 #: How long a record may be in the log and not in the archive.
 _ARCHIVE_EVERY_MS = 3_600_000
 #: How often ``stop`` checks whether a thread has ended.
@@ -85,7 +94,7 @@ class LambdaView(RunningVersion):
         self._threads: list[threading.Thread] = []
         self._failure: BaseException | None = None
         self._layers: _Layers | None = None
-        self._has_batch = False
+        self._has_answer = False
         self._due_ms: int | None = None
         self._archive_due_ms = 0
 
@@ -113,11 +122,11 @@ class LambdaView(RunningVersion):
         return self._failure
 
     def lag(self) -> Lag:
-        return self._layers.speed.lag() if self._layers is not None and self._has_batch else Lag()
+        return self._layers.speed.lag() if self._layers is not None and self._has_answer else Lag()
 
     def reading(self) -> int:
         """Records of the first batch only: during later batches the view already has an answer."""
-        first = None if self._layers is None or self._has_batch else self._layers.batch.first_batch_size
+        first = None if self._layers is None or self._has_answer else self._layers.batch.first_batch_size
         if first is None:
             return 0
         spark = self.context.spark
@@ -142,7 +151,7 @@ class LambdaView(RunningVersion):
         layers = self._layers = self._prepared()
         try:
             self._check_topics()
-            if not layers.store.batches():
+            if layers.store.progress() is None:
                 self._run_batch(full=True)
                 return
             target = layers.batch.log_ends()
@@ -162,6 +171,7 @@ class LambdaView(RunningVersion):
         with self.context.database.begin() as connection:
             batches = [each.batch for each in self.context.catalog.batches(connection, view, version)]
             drop_tables(connection, view, version, batches)
+        self.context.database.drop_stages(batch_name(view, version, max(batches, default=0) + 1))
 
     # ------------------------------------------------------------------------------------------------- start and end
 
@@ -182,7 +192,14 @@ class LambdaView(RunningVersion):
         """Checks that the topics are those that were read before."""
         assert self._layers is not None
         progress = self._layers.store.progress()
-        for topic in sorted(progress.offsets) if progress is not None else ():
+        if progress is None:
+            return
+        if progress.topic_ids:  # nothing is archived yet
+            with closing(LogOffsets(self._source_options)) as log:
+                log.partitions(skip_missing=True)
+                known = {topic: str(topic_id or "") for topic, topic_id in log.topic_ids.items()}
+            check_same_topics(progress, known, self.label)
+        for topic in sorted(progress.offsets):
             self.context.archive.check(topic)
 
     def _run_thread(self, name: str, work: Callable[[], None]) -> None:
@@ -227,15 +244,37 @@ class LambdaView(RunningVersion):
         with self._jobs("batch"):
             self._check_topics()
             last = next(reversed(layers.store.batches()), None)
-            if last is None:
+            if last is not None:
+                self._schedule(last.created_ms)
+            elif layers.store.progress() is not None or self._begins_without_batch(layers):
+                every_ms = self.definition.lambda_.batch_every_ms or _FIRST_BATCH_AFTER_MS
+                self._due_ms = self.context.clock.wall_ms() + min(every_ms, _FIRST_BATCH_AFTER_MS)
+                self._archive_due_ms = self._due_ms + _ARCHIVE_EVERY_MS
+            else:
                 self._run_batch(full=True)
                 self._schedule(self.context.clock.wall_ms())
-            else:
-                self._schedule(last.created_ms)
-            self._has_batch = True
+            self._has_answer = True
             self._run_thread("speed", self._speed)
             while (work := self._next()) is not None:
                 work()
+
+    def _begins_without_batch(self, layers: _Layers) -> bool:
+        """Whether the speed layer may read the log from its start: if it is small, and has lost nothing yet."""
+        with closing(LogOffsets(self._source_options)) as log:
+            partitions = log.partitions()
+            starts, ends = log.earliest(partitions), log.latest(partitions)
+            topic_ids = {topic: str(topic_id or "") for topic, topic_id in log.topic_ids.items()}
+        if any(starts.values()) or sum(ends.values()) > SMALL_LOG:
+            return False
+        for topic in sorted(by_topic(starts)):
+            self.context.archive.check(topic)
+        layers.store.begin_at(by_topic(starts), topic_ids)
+        return True
+
+    @property
+    def _source_options(self) -> SourceOptions:
+        options = {**self.context.log_options, **self.definition.which_topics}
+        return SourceOptions.parse(options, is_stream=False)
 
     def _speed(self) -> None:
         assert self._layers is not None

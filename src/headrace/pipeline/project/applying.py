@@ -39,6 +39,7 @@ class Change:
     :param version: the number of the version that is created, or of the one that stays.
     :param serving: the version that readers see now.
     :param twin: an older version with the same definition that still exists.
+    :param way: how the answer of the version is kept up to date (``maintenance.ways``); empty if that is not known.
     """
 
     view: str
@@ -47,6 +48,7 @@ class Change:
     definition: ViewDefinition | None
     serving: int | None = None
     twin: int | None = None
+    way: str = ""
 
     @property
     def needs_check(self) -> bool:
@@ -113,7 +115,8 @@ def _change(definition: ViewDefinition, view: View | None, versions: list[Versio
         kind = ChangeKind.SETTINGS
     elif newest.state is VersionState.FAILED:
         kind = ChangeKind.AGAIN
-    return Change(definition.name, kind, newest.version, definition, view.serving_version)
+    way = str(newest.definition.get("way", ""))
+    return Change(definition.name, kind, newest.version, definition, view.serving_version, way=way)
 
 
 def _settings_of(version: Version) -> dict[str, object]:
@@ -121,9 +124,12 @@ def _settings_of(version: Version) -> dict[str, object]:
 
 
 def _settings(definition: ViewDefinition) -> dict[str, object]:
-    """The settings of a definition: everything but the query, the decoding and the name of the file."""
+    """The settings of a definition: everything but the query, the decoding and the names of files."""
     values = definition.as_dict()
-    return {name: value for name, value in values.items() if name not in ("file", "query", "decode")}
+    values["sources"] = [(source.name, source.dead_letters) for source in definition.sources]
+    decodes = [decode for each in definition.inputs for decode in (each.decode, each.decode.key) if decode]
+    values["registries"] = [(decode.registry, decode.registry_options) for decode in decodes]
+    return {name: value for name, value in values.items() if name not in ("file", "source_file", "query", "decode")}
 
 
 def with_switch(definitions: Mapping[str, ViewDefinition], switch: str | None) -> dict[str, ViewDefinition]:
@@ -146,7 +152,7 @@ def apply_changes(database: Database, catalog: Catalog, changes: Iterable[Change
             if change.kind is ChangeKind.AGAIN:
                 again.append(change.view)
                 continue
-            name, values = definition.name, definition.as_dict()
+            name, values = definition.name, definition.as_dict() | {"way": change.way}
             if change.kind is ChangeKind.SETTINGS:
                 catalog.set_definition(connection, name, change.version, values)
                 again.append(change.view)

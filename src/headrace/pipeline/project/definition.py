@@ -14,10 +14,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.pipeline.project.decode import Decode, FileText
+from headrace.pipeline.project.source_definition import EVENTS, SourceDefinition, Watermark, line_of
+
 ARCHITECTURES = ("lambda", "kappa")
-FORMATS = ("json", "csv", "raw", "avro", "python")
-FRAMINGS = ("none", "confluent")
 SWITCHES = ("auto", "manual")
+#: How the answer of a view is kept up to date; see ``ViewDefinition.maintain``.
+WAYS_TO_MAINTAIN = ("combine", "stream", "touched", "whole")
 
 _UNITS_MS = {
     "ms": 1, "millisecond": 1, "second": 1000, "s": 1000, "minute": 60_000, "min": 60_000, "m": 60_000,
@@ -42,56 +45,16 @@ def duration_ms(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Source:
-    """The text of a file: SQL, Python or a schema.
-
-    :param file: the name of the file, relative to the folder of the project, for messages.
-    :param function: the name of the function, if it is Python.
-    """
-
-    file: str
-    text: str
-    function: str = ""
-
-    @property
-    def is_python(self) -> bool:
-        return bool(self.function)
-
-    @property
-    def essence(self) -> str:
-        """The text without differences that do not matter: line ends, trailing spaces, blank lines at both ends."""
-        return "\n".join(line.rstrip() for line in self.text.strip().splitlines()) + f"\n{self.function}"
-
-
-@dataclass(frozen=True)
-class Decode:
-    """How a record's bytes become columns.
-
-    :param schema: columns as Spark writes them (``user STRING, ms BIGINT``), or an Avro schema in JSON.
-    :param options: options of Spark's readers for JSON and CSV.
-    :param framing: what precedes an Avro value; ``confluent`` means five bytes with the id of the schema.
-    """
-
-    format: str = "json"
-    schema: str = ""
-    options: dict[str, str] = field(default_factory=dict)
-    function: Source | None = None
-    framing: str = "none"
-
-
-@dataclass(frozen=True)
-class Watermark:
-    column: str
-    delay: str
-
-
-@dataclass(frozen=True)
 class KappaSettings:
-    """:param caught_up_within: a new version has caught up when its lag is at most this many records."""
+    """
+    :param caught_up_within: a new version has caught up when its lag is at most this many records.
+    :param trigger_ms: how often a version looks for new records, if its micro-batches do not take longer.
+    """
 
     start: str = "earliest"
     switch: str = "auto"
     caught_up_within: int = 1000
+    trigger_ms: int = 500
 
 
 @dataclass(frozen=True)
@@ -103,76 +66,140 @@ class LambdaSettings:
 
 
 @dataclass(frozen=True)
+class Keep:
+    """Rows and state whose time in ``column`` is older than ``duration`` are dropped."""
+
+    column: str
+    duration: str
+
+
+@dataclass(frozen=True)
 class ViewDefinition:
     """
-    :param topics: the topics that the view reads; empty if ``pattern`` is set.
+    A view has rows of its own (topics or pattern, and decode), or sources. A view of one source of kind ``events`` has
+    the source's topics and decoding as its own, and ``source_name``. All other views over sources have ``sources``,
+    and no topics of their own.
+
+    :param topics: the topics that the view reads; empty if ``pattern`` or ``sources`` is set.
     :param key: the output columns that form the key of a row; empty for the columns that the query groups by.
+    :param sources: the sources that the query names. The view's own records, if it has some, are one of them, named
+        ``events``.
+    :param source_name: the name of the source that topics and decoding come from, which is a table name of the query.
+    :param source_file: the file of this source.
+    :param maintain: how the answer is kept up to date; empty to choose the cheapest way that is exact.
     :param lines: the line of each field in the view's file, for messages; not stored in the catalog.
+    :param source_lines: the same for ``source_file``.
     """
 
     name: str
     topics: tuple[str, ...]
     pattern: str
     architecture: str
-    query: Source
+    query: FileText
     decode: Decode
     key: tuple[str, ...] = ()
     dead_letters: str = ""
     watermark: Watermark | None = None
     kappa: KappaSettings = KappaSettings()
     lambda_: LambdaSettings = LambdaSettings()
+    sources: tuple[SourceDefinition, ...] = ()
+    source_name: str = ""
+    source_file: Path = Path()
+    maintain: str = ""
+    keep: Keep | None = None
     file: Path = Path()
     lines: dict[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)
+    source_lines: dict[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def definition_hash(self) -> str:
         """Equal for definitions with the same answer. If it differs, a new version is needed.
 
-        The dead-letter topic, the schedule and the switch do not matter.
+        The dead-letter topic, the schedule and the switch do not matter. A field that is newer than the first release
+        counts only if it is set, so that a view that does not use the field keeps its hash.
         """
-        function = self.decode.function
+        decode = self.decode.essence
         essence = [
             sorted(self.topics), self.pattern, self.architecture, self.query.essence, list(self.key),
-            self.decode.format, " ".join(self.decode.schema.split()), self.decode.options, self.decode.framing,
-            function.essence if function else "", asdict(self.watermark) if self.watermark else None,
-            self.kappa.start if self.architecture == "kappa" else "",
+            *decode[:5], asdict(self.watermark) if self.watermark else None,
+            self.kappa.start if self.architecture == "kappa" else "", *decode[5:],
         ]  # fmt: skip
         if len(self.topics) > 1 and not self.query.is_python:
             # In earlier versions of Headrace the name of each topic meant all topics, so their answers differ.
             essence.append("a topic's name means its own records")
+        newer = {
+            "sources": self._essence_of_sources(),
+            "source_name": self.source_name.lower(),
+            "maintain": self.maintain,
+            "keep": asdict(self.keep) if self.keep else None,
+        }
+        essence += [{name: value} for name, value in newer.items() if value]
         return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _essence_of_sources(self) -> list[dict[str, object]]:
+        """In the order of a function's arguments; for SQL, the order does not matter."""
+        made = [source.essence for source in self.sources]
+        return made if self.query.is_python else sorted(made, key=lambda each: str(each["name"]))
+
+    @property
+    def inputs(self) -> tuple[SourceDefinition, ...]:
+        """All that the view reads: its sources, or its own records as a source named ``events``."""
+        return self.sources or (self.own_source,)
+
+    @property
+    def own_source(self) -> SourceDefinition:
+        """The view's own topics and decoding, as a source."""
+        return SourceDefinition(
+            name=self.source_name or EVENTS,
+            kind=EVENTS,
+            topics=self.topics,
+            pattern=self.pattern,
+            decode=self.decode,
+            watermark=self.watermark,
+            dead_letters=self.dead_letters,
+            file=self.source_file if self.source_name else self.file,
+            lines=self.source_lines if self.source_name else self.lines,
+        )
 
     @property
     def which_topics(self) -> dict[str, str]:
         """The option of the source that selects the topics."""
-        return {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": self.pattern}
+        assert not self.sources, "each source selects its own topics"
+        return self.own_source.which_topics
+
+    def reads(self, topic: str) -> bool:
+        return any(source.reads(topic) for source in self.inputs)
 
     def line(self, *path: str) -> int | None:
         """The line of a field in the view's file, or of the table that lacks the field."""
-        places = (self.lines.get(path[:count]) for count in range(len(path), 0, -1))
-        return next((line for line in places if line is not None), None)
+        return line_of(self.lines, path)
 
     def as_dict(self) -> dict[str, object]:
         """The definition as JSON values."""
         values = asdict(self)
-        del values["lines"]
-        return values | {"file": str(self.file)}
+        del values["lines"], values["source_lines"]
+        sources = [source.as_dict() for source in self.sources]
+        return values | {"file": str(self.file), "source_file": str(self.source_file), "sources": sources}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ViewDefinition:
-        decode, watermark = dict(values["decode"]), values["watermark"]
-        decode["function"] = Source(**decode["function"]) if decode["function"] else None
+        watermark, keep = values["watermark"], values.get("keep")
         return cls(
             name=values["name"],
             topics=tuple(values["topics"]),
             pattern=values["pattern"],
             architecture=values["architecture"],
-            query=Source(**values["query"]),
-            decode=Decode(**decode),
+            query=FileText(**values["query"]),
+            decode=Decode.from_dict(values["decode"]),
             key=tuple(values["key"]),
             dead_letters=values["dead_letters"],
             watermark=Watermark(**watermark) if watermark else None,
             kappa=KappaSettings(**values["kappa"]),
             lambda_=LambdaSettings(**values["lambda_"]),
+            sources=tuple(SourceDefinition.from_dict(each) for each in values.get("sources", ())),
+            source_name=values.get("source_name", ""),
+            source_file=Path(values.get("source_file", "")),
+            maintain=values.get("maintain", ""),
+            keep=Keep(**keep) if keep else None,
             file=Path(values["file"]),
         )

@@ -1,4 +1,4 @@
-"""Loads a project from its folder: ``headrace.toml`` and one file per view in ``views/``.
+"""Loads a project from its folder: ``headrace.toml``, one file per view in ``views/``, one per source in ``sources/``.
 
 ``read_project`` reads every file and collects every problem that the files alone show. ``load_settings`` reads only
 ``headrace.toml``, and raises if it has a problem. Neither needs Spark; ``query.project_checks`` adds the problems that
@@ -11,12 +11,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headrace.pipeline.project.decode import Decode
 from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.resolution import KnownSources
 from headrace.pipeline.project.settings import Project, read_settings
+from headrace.pipeline.project.source_definition import EVENTS, SourceDefinition
+from headrace.pipeline.project.source_file import read_source
 from headrace.pipeline.project.toml_files import Problem, ProjectError, TomlFile
 from headrace.pipeline.project.view_file import ViewFile
 
-VIEWS_FOLDER = "views"
+VIEWS_FOLDER, SOURCES_FOLDER = "views", "sources"
 
 
 @dataclass(frozen=True)
@@ -40,15 +44,34 @@ def read_project(folder: str | Path) -> Draft:
     """
     folder, settings, project = read_settings(folder)
     problems = list(settings.problems)
+    known = _read_sources(folder, problems)
     views: dict[str, ViewDefinition] = {}
     invalid_fields: dict[str, Collection[str]] = {}
     for path in sorted((folder / VIEWS_FOLDER).glob("*.toml")):
         view = TomlFile.read(path)
         if not view.problems:
-            views[path.stem] = ViewFile(folder, view).definition()
+            views[path.stem] = ViewFile(folder, view, known).definition()
             invalid_fields[path.stem] = view.invalid_fields
         problems += view.problems
-    return Draft(replace(project, views=views), settings, problems, invalid_fields)
+    sources = {source.name: source for source in known.by_name.values()}
+    return Draft(replace(project, views=views, sources=sources), settings, problems, invalid_fields)
+
+
+def _read_sources(folder: Path, problems: list[Problem]) -> KnownSources:
+    by_name: dict[str, SourceDefinition] = {}
+    invalid_fields: dict[str, Collection[str]] = {}
+    for path in sorted((folder / SOURCES_FOLDER).glob("*.toml")):
+        file, name = TomlFile.read(path), path.stem.lower()
+        if name in by_name:
+            file.report(f"{by_name[name].file} has the same name, because SQL ignores the case of names: rename one")
+        elif file.problems:  # Not TOML. Views that name the source cannot be checked.
+            by_name[name] = SourceDefinition(path.stem, EVENTS, (), "", Decode(), file=path.relative_to(folder))
+            invalid_fields[name] = ("topics", "decode")
+        else:
+            by_name[name] = read_source(folder, file)
+            invalid_fields[name] = file.invalid_fields
+        problems += file.problems
+    return KnownSources(by_name, invalid_fields)
 
 
 def load_settings(folder: str | Path) -> Project:

@@ -3,7 +3,7 @@
 ::
 
     [log]      bootstrap, options, worker_login         where the log is; options of Headrace's consumer
-    [serving]  url                                      the serving database
+    [serving]  url, executors_from                      the serving database, and from where its rows come
     [archive]  path                                     the archive of Lambda views
     [spark]    master, memory, conf, checkpoints        the Spark session
 
@@ -22,12 +22,15 @@ from pathlib import Path
 
 from headrace.client.config import ConsumerConfig
 from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.source_definition import SourceDefinition
 from headrace.pipeline.project.toml_files import Problem, ProjectError, Section, TomlFile
 from headrace.pipeline.secret_references import MissingSecret, with_secrets
 from headrace.pipeline.serving.database_url import DEFAULT_SERVING_URL, PROJECT_FILE, parse_url
 from headrace.pipeline.serving.errors import ServingError
 
 _WORKER_LOGINS = ("token", "any", "password")
+#: From here on, the work of the driver takes longer than starting tasks that write.
+EXECUTORS_FROM = 100_000
 _SECTIONS = ("log", "serving", "archive", "spark")
 #: A size as Java reads it in ``-Xmx`` and Spark in ``spark.driver.memory``.
 _HEAP_SIZE = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
@@ -40,6 +43,8 @@ class Project:
     :param archive_path: an absolute path, or a URL of a file system that Spark supports; so is ``checkpoints``.
     :param spark_memory: the heap of Spark's Java process, ``4g``; empty to choose it by the memory of this machine.
     :param log_options: options of Headrace's clients, by Kafka's names. Some are secrets.
+    :param serving_executors_from: a micro-batch of at least this many records is written to PostgreSQL by Spark's
+        executors; 0 if the driver writes all.
     :param worker_login: how Spark's workers log in to the log: token, any or password; empty for the default.
     """
 
@@ -52,8 +57,10 @@ class Project:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     log_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     views: Mapping[str, ViewDefinition] = field(default_factory=dict)
+    sources: Mapping[str, SourceDefinition] = field(default_factory=dict)
     spark_memory: str = ""
     worker_login: str = ""
+    serving_executors_from: int = EXECUTORS_FROM
 
 
 def read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project]:
@@ -82,6 +89,7 @@ def _settings(folder: Path, file: TomlFile) -> Project:
         spark_conf=spark.mapping("conf"),
         spark_memory=_spark_memory(spark),
         worker_login=_worker_login(log),
+        serving_executors_from=serving.whole("executors_from", EXECUTORS_FROM),
     )
     for section in (log, serving, archive, spark):
         section.finish()

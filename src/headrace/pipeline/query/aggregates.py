@@ -83,6 +83,8 @@ class Algebra:
 
     :ivar schema: the columns of partial tables: key columns, then partial columns.
     :ivar key_columns: the columns of ``schema`` that form the key of a row; empty for one total over everything.
+    :ivar parts: the partial columns of each function.
+    :ivar values_schema: the key columns, and the columns _f of the functions.
     :ivar final_schema: the columns of ``final``: the output columns, ``_order_n`` if any, ``_hidden``.
     :ivar exact_columns: the decimals among the partial columns. A table must store all their digits
         (``serving.tables.data_table``). Tables of partial rows have the ``stored_schema``.
@@ -90,14 +92,14 @@ class Algebra:
 
     def __init__(self, plan: AggregatePlan) -> None:
         self.plan = plan
-        self._parts = [_part(plan, function, f"_p{number}") for number, function in enumerate(plan.functions)]
+        self.parts = [_part(plan, function, f"_p{number}") for number, function in enumerate(plan.functions)]
         self.key_columns = plan.key_columns
         aggregated = self._aggregated(plan.rows())
         self._partial_chain = chain(plan.catalyst.analyzed(aggregated))
         self._partial_types = aggregated.schema
         self.schema: pa.Schema = arrow_schema(aggregated.schema)
         self.exact_columns = tuple(field.name for field in self.schema if pa.types.is_decimal(field.type))
-        self._values_schema = self._schema_of_values()
+        self.values_schema = self._schema_of_values()
         outputs = plan.outputs(plan.catalyst.frame(plan.above[-1]))
         self.final_schema: pa.Schema = arrow_schema(outputs.schema)
         self._plain_outputs = _plain_outputs(outputs)
@@ -122,12 +124,12 @@ class Algebra:
         for name in keys:
             if isinstance(self._partial_types[name].dataType, DoubleType | FloatType):
                 keys[name] = keys[name] + 0  # Spark groups -0.0 as 0.0
-        columns = keys | {name: column for part in self._parts for name, column in part.of_row.items()}
+        columns = keys | {name: column for part in self.parts for name, column in part.of_row.items()}
         return [columns[field.name].cast(field.dataType).alias(field.name) for field in self._partial_types]
 
     def _aggregated(self, rows: DataFrame) -> DataFrame:
         keys = self.plan.key_expressions()
-        columns = [column.alias(name) for part in self._parts for name, column in part.columns.items()]
+        columns = [column.alias(name) for part in self.parts for name, column in part.columns.items()]
         if columns:
             return rows.groupBy(*keys).agg(*columns)
         return rows.select(*keys).distinct()
@@ -142,12 +144,12 @@ class Algebra:
     def stored(self, partial: pa.Table) -> pa.Table:
         """A partial table as it is stored in a database. ``loaded`` is the inverse."""
         columns = [partial.column(field.name) for field in self.schema]
-        return pa.table([_viewed(each, _BITS.get(each.type)) for each in columns], schema=self.stored_schema)
+        return pa.table([viewed(each, _BITS.get(each.type)) for each in columns], schema=self.stored_schema)
 
     def loaded(self, stored: pa.Table) -> pa.Table:
         columns = [stored.column(field.name) for field in self.schema]
         kinds = [field.type if field.type in _BITS else None for field in self.schema]
-        return pa.table([_viewed(*each) for each in zip(columns, kinds, strict=True)], schema=self.schema)
+        return pa.table([viewed(*each) for each in zip(columns, kinds, strict=True)], schema=self.schema)
 
     # ------------------------------------------------------------------------------------------------ merge, final
 
@@ -158,14 +160,14 @@ class Algebra:
         )
         if rows.num_rows == 0 and not self.key_columns:
             return self._nothing()
-        combinations = [each for part in self._parts for each in part.combinations]
+        combinations = [each for part in self.parts for each in part.combinations]
         return combine(rows.combine_chunks(), self.key_columns, combinations)
 
     def final(self, merged: pa.Table) -> pa.Table:
         """The rows that readers see, in the order of the input."""
         values = pa.table(
-            [merged.column(name) for name in self.key_columns] + [self._value(part, merged) for part in self._parts],
-            schema=self._values_schema,
+            [merged.column(name) for name in self.key_columns] + [self._value(part, merged) for part in self.parts],
+            schema=self.values_schema,
         )
         if self._plain_outputs is None:
             return self._finish(values) if self._finish else self._by_spark(values)
@@ -183,7 +185,7 @@ class Algebra:
         return self.plan.outputs(frame.coalesce(1)).toArrow().cast(self.final_schema)
 
     def _nothing(self) -> pa.Table:
-        counts = {column for part in self._parts for column in _counts(part)}
+        counts = {column for part in self.parts for column in _counts(part)}
         columns = [pa.array([0 if field.name in counts else None], field.type) for field in self.schema]
         return pa.table(columns, schema=self.schema)
 
@@ -191,14 +193,14 @@ class Algebra:
         from pyspark.sql.types import StructField, StructType
 
         keys = [self.schema.field(name) for name in self.key_columns]
-        types = StructType([StructField(part.function.column, part.function.type) for part in self._parts])
+        types = StructType([StructField(part.function.column, part.function.type) for part in self.parts])
         return pa.schema([*keys, *arrow_schema(types)])
 
     def _value(self, part: _Part, merged: pa.Table) -> pa.ChunkedArray:
         function, (name, *_) = part.function, part.columns
-        type_ = self._values_schema.field(function.column).type
+        type_ = self.values_schema.field(function.column).type
         if function.how == "avg":
-            return _averages(merged.column(f"{name}"), merged.column(f"{name.removesuffix('_sum')}_count"), type_)
+            return averages(merged.column(f"{name}"), merged.column(f"{name.removesuffix('_sum')}_count"), type_)
         if function.how == "approx_count_distinct":
             sketch = function.expression.aggregateFunction()
             helper = self.plan.catalyst.hyper_log_log(sketch)
@@ -302,7 +304,7 @@ def _counts(part: _Part) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------- final
 
 
-def _averages(sums: pa.ChunkedArray, counts: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+def averages(sums: pa.ChunkedArray, counts: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     if not pa.types.is_decimal(type_):
         return pc.divide(sums, counts.cast(pa.float64())).cast(type_)
     averages = [
@@ -329,7 +331,7 @@ def _half_up(numerator: int, denominator: int) -> int:
     return -rounded if numerator < 0 else rounded
 
 
-def _viewed(column: pa.ChunkedArray, kind_: pa.DataType | None) -> pa.ChunkedArray:
+def viewed(column: pa.ChunkedArray, kind_: pa.DataType | None) -> pa.ChunkedArray:
     """The same bits as another type."""
     return column if kind_ is None else pa.chunked_array([chunk.view(kind_) for chunk in column.chunks], kind_)
 

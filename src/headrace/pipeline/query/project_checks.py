@@ -1,54 +1,126 @@
-"""Checks a whole project before it is applied, and returns all problems in one list.
+"""Checks a whole project before it is applied.
 
-Problems come from three sources: the files (``project.loading.read_project``), the broker, which knows the topics, and
-Spark, which checks schemas and queries. No source waits until another one has no problems: the broker is asked while
-Spark starts, and a view with a problem in its file is checked as far as the rest of the file allows.
+Problems come from three sources, in the order of their speed:
 
-The broker has ``BROKER_TIMEOUT_MS`` to answer. If it does not answer, the other problems are still returned.
+========================================  ===========================================================================
+the files (``project.loading``)           at once
+the SQL without Spark, and the broker     within a second; a broker that does not answer has ``BROKER_TIMEOUT_MS``,
+for the topics (``check_quickly``)        if there is no other problem
+Spark, which checks schemas and queries   seconds if Spark has to start (``check_by_spark``)
+========================================  ===========================================================================
+
+Spark does not start for a project with a problem that was found without Spark. If the Spark of ``headrace views run``
+is available, it is asked in any case, and a view with a problem is checked as far as the rest of its file allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.client.errors import HeadraceError
+from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.loading import Draft
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.project.toml_files import Problem
-from headrace.pipeline.query.validation import missing_topics, spark_problems
-from headrace.pipeline.spark.options import shared_client_options
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from headrace.pipeline.query.quick_checks import check_sql
+from headrace.pipeline.query.validation import missing_topics
+from headrace.pipeline.spark.options import short_client_options
 
 BROKER_TIMEOUT_MS = 5_000
-
-#: Opens a session for the time of the checks.
-OpenSpark = Callable[[], AbstractContextManager["SparkSession"]]
+_SHORT_WAIT_S = 0.4
 
 
-def check_project(draft: Draft, open_spark: OpenSpark, *, broker_timeout_ms: int = BROKER_TIMEOUT_MS) -> list[Problem]:
-    """All problems of the project, sorted by file and line."""
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(_topic_problems, draft, broker_timeout_ms)
-        problems = draft.problems + _spark_problems(draft, open_spark) + asked.result()
+@dataclass(frozen=True)
+class QuickResult:
+    """What was found without Spark.
+
+    :param doubts: by the name of the view, what sqlglot rejects, and Spark may accept.
+    """
+
+    problems: list[Problem]
+    doubts: dict[str, Problem]
+    bad_queries: frozenset[str]
+
+
+class ViewToCheck(NamedTuple):
+    """:ivar invalid_fields: fields and tables of the view's file that have a problem already."""
+
+    definition: ViewDefinition
+    invalid_fields: Collection[str]
+
+
+class Checked(NamedTuple):
+    """What Spark says about views.
+
+    :ivar ways: by the name of a view without problems, how its answer is kept up to date.
+    """
+
+    problems: list[Problem]
+    ways: dict[str, str]
+
+
+CheckBySpark = Callable[[list[ViewToCheck]], Checked]
+
+
+def check_quickly(draft: Draft, *, broker_timeout_ms: int = BROKER_TIMEOUT_MS) -> QuickResult:
+    """The problems of the files, of the SQL as far as it can be checked without Spark, and of the topics.
+
+    If there are other problems, a broker that does not answer at once is not waited for.
+    """
+    asked = _ask_broker(draft, broker_timeout_ms)
+    problems, doubts, bad = list(draft.problems), {}, set()
+    for name, view in draft.project.views.items():
+        if "query" in draft.invalid_fields[name]:
+            continue
+        found = check_sql(view)
+        if found.problem is not None:
+            bad.add(name)
+            problems.append(found.problem)
+        elif found.doubt is not None:
+            doubts[name] = found.doubt
+    with suppress(TimeoutError):
+        problems += asked.result(_SHORT_WAIT_S if problems else None)
+    return QuickResult(in_order(draft, problems), doubts, frozenset(bad))
+
+
+def _ask_broker(draft: Draft, timeout_ms: int) -> Future[list[Problem]]:
+    """Asks on a thread that does not keep the program from ending."""
+    asked: Future[list[Problem]] = Future()
+
+    def work() -> None:
+        try:
+            asked.set_result(_topic_problems(draft, timeout_ms))
+        except Exception as error:  # noqa: BLE001  raised again by result()
+            asked.set_exception(error)
+
+    threading.Thread(target=work, name="topics", daemon=True).start()
+    return asked
+
+
+def check_by_spark(draft: Draft, quick: QuickResult, names: Iterable[str], check: CheckBySpark) -> Checked:
+    """What Spark says about the views with these names."""
+    views = [
+        ViewToCheck(draft.project.views[name], {*fields, *({"query"} if name in quick.bad_queries else ())})
+        for name in names
+        if "decode" not in (fields := draft.invalid_fields[name])
+    ]
+    return check(views) if views else Checked([], {})
+
+
+def spark_missing(draft: Draft, error: HeadraceError) -> Problem:
+    """The problem that Spark does not start."""
+    return Problem(draft.settings.path, draft.settings.line("spark"), str(error))
+
+
+def in_order(draft: Draft, problems: Iterable[Problem]) -> list[Problem]:
+    """Each problem once, by file and line."""
     folder = draft.project.folder
-    return sorted(problems, key=lambda problem: (str(folder / problem.file), problem.line or 0))
-
-
-def _spark_problems(draft: Draft, open_spark: OpenSpark) -> list[Problem]:
-    invalid_fields = draft.invalid_fields
-    views = [view for view in draft.project.views.values() if "decode" not in invalid_fields[view.name]]
-    if not views:
-        return []
-    try:
-        with open_spark() as spark:
-            return [problem for view in views for problem in spark_problems(spark, view, invalid_fields[view.name])]
-    except HeadraceError as error:  # Spark does not start; the problems of the other sources are still returned
-        return [Problem(draft.settings.path, draft.settings.line("spark"), str(error))]
+    return sorted(dict.fromkeys(problems), key=lambda problem: (str(folder / problem.file), problem.line or 0))
 
 
 def _topic_problems(draft: Draft, timeout_ms: int) -> list[Problem]:
@@ -69,5 +141,5 @@ def _topics_at(project: Project, timeout_ms: int) -> Collection[str]:
 
     # The timeout of the whole client, not of one call: opening the client asks the broker too.
     config = {"default.api.timeout.ms": str(timeout_ms), "bootstrap.servers": project.bootstrap}
-    with Admin(shared_client_options(project.log_options) | config) as admin:
+    with Admin(short_client_options(project.log_options) | config) as admin:
         return list(admin.list_topics())

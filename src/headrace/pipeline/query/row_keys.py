@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.project.definition import ViewDefinition
@@ -28,11 +29,7 @@ def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]
 
     :raises ViewError: if no output columns identify the rows.
     """
-    names = query.columns
-    unknown = [name for name in definition.key if name not in names]
-    if unknown:
-        message = f"key: the query has no column {unknown[0]!r}{did_you_mean(unknown[0], names)}"
-        raise ViewError(Problem(definition.file, definition.line("key"), message))
+    check_key_names(definition, query.columns)
     grouping = grouping_of(query)
     if definition.key:
         if grouping is not None:
@@ -46,6 +43,17 @@ def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]
         message = f"rows are identified by {grouping.missing[0]}, which is not an output column: {hint}"
         raise ViewError(query_problem(definition, message))
     return grouping.columns
+
+
+def check_key_names(definition: ViewDefinition, names: Sequence[str]) -> None:
+    """
+    :param names: the output columns of the query.
+    :raises ViewError: if ``key`` names a column that the query does not have.
+    """
+    unknown = [name for name in definition.key if name not in names]
+    if unknown:
+        message = f"key: the query has no column {unknown[0]!r}{did_you_mean(unknown[0], names)}"
+        raise ViewError(Problem(definition.file, definition.line("key"), message))
 
 
 def _check_key(definition: ViewDefinition, grouping: Grouping) -> None:

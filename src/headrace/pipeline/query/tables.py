@@ -1,9 +1,12 @@
-"""Names the tables that the SQL of a view reads: ``events``, and one per topic.
+"""Names the tables that the SQL of a view reads: its sources, or ``events`` and one table per topic.
 
 ======================================  ===========================================================================
 ``FROM events``                         the records of all topics of the view
 ``FROM orders``, ``FROM `my-topic```    the records of that topic alone
 ======================================  ===========================================================================
+
+A view that reads sources has one table per source, with the name of the source. If the view has topics of its own too,
+it also has the tables above.
 
 In a view of one topic both names mean the same records. A view with a ``pattern`` has only ``events``: its topics are
 not known when its query is checked. Names of topics are case-sensitive in Kafka, and names of tables are not in Spark.
@@ -18,28 +21,47 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.source_definition import EVENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EVENTS = "events"
 _lock = threading.Lock()
 
 
-@contextmanager
-def named_tables(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> Iterator[None]:
-    """Within this context, SQL of the session can read the events by the names of the view's tables."""
+def tables_by_name(
+    definition: ViewDefinition, events: DataFrame | None, sources: Mapping[str, DataFrame]
+) -> dict[str, DataFrame]:
+    """The tables that the view's query can read.
+
+    :param events: the events of a view without ``definition.sources``.
+    :param sources: the rows of each of ``definition.sources``, by the source's name.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
+    own = sources.get(EVENTS) if has_own_records(definition) else events
+    if own is None:
+        return dict(sources)
     tables = {
-        name: events if topic is None else events.where(F.col("_topic") == topic)
+        name: own if topic is None else own.where(F.col("_topic") == topic)
         for name, topic in topics_by_table(definition).items()
     }
+    return {**sources, **tables}
+
+
+def has_own_records(definition: ViewDefinition) -> bool:
+    """Whether one of the view's sources is the view's own topics and decoding."""
+    return any(source.name == EVENTS and source.file == definition.file for source in definition.sources)
+
+
+@contextmanager
+def named_tables(spark: SparkSession, tables: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Within this context, SQL of the session can read the tables by their names."""
     with _lock:
         try:
             for name, table in tables.items():
@@ -52,12 +74,21 @@ def named_tables(spark: SparkSession, definition: ViewDefinition, events: DataFr
 
 def topics_by_table(definition: ViewDefinition) -> dict[str, str | None]:
     """For each table, its topic; None for the records of all topics, which need no filter by topic."""
-    topics = definition.topics
+    if definition.source_name:
+        return {definition.source_name: None}
+    if definition.sources and not has_own_records(definition):
+        return {}
+    topics = next((source.topics for source in definition.sources if source.name == EVENTS), definition.topics)
     if len(topics) <= 1:
         return dict.fromkeys((EVENTS, *topics))
     tables: list[tuple[str, str | None]] = [(EVENTS, None), *((topic, topic) for topic in topics)]
     count = Counter(name.lower() for name, _ in tables)
     return {name: topic for name, topic in tables if count[name.lower()] == 1}
+
+
+def table_names(definition: ViewDefinition) -> list[str]:
+    """The names of all tables that the view's query can read."""
+    return list(dict.fromkeys([*(source.name for source in definition.sources), *topics_by_table(definition)]))
 
 
 def missing_table(definition: ViewDefinition, name: str) -> str | None:

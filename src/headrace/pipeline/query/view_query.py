@@ -1,15 +1,16 @@
 """Builds a DataFrame from a view's definition: decodes records and applies the query.
 
-A query in SQL reads ``FROM events`` or from a topic (``tables``). A Python function gets the events as its only
-argument and returns a DataFrame. A struct with the fields start and end, as ``window()`` returns it, becomes two
-columns, ``NAME_start`` and ``NAME_end``: structs in tables are hard to query.
+A query in SQL reads ``FROM events``, from a topic, or from sources (``tables``). A Python function gets the events, or
+the rows of each source in the order of ``definition.sources``, and returns a DataFrame. A struct with the fields start
+and end, as ``window()`` returns it, becomes two columns, ``NAME_start`` and ``NAME_end``: structs in tables are hard to
+query.
 """
 
 from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,17 +18,19 @@ from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.decoding.events import decode_frame, event_schema, good_rows, load_function
+from headrace.pipeline.decoding.source_rows import current_rows, decode_source, records_of, source_schema
 from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.source_definition import Watermark
 from headrace.pipeline.project.toml_files import Problem
 from headrace.pipeline.query.problems import query_problem, sql_problem
-from headrace.pipeline.query.tables import missing_table, named_tables, topics_by_table
+from headrace.pipeline.query.tables import missing_table, named_tables, tables_by_name
 from headrace.pipeline.spark.errors import KnownNames, explain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: Names of columns that the tables of the serving database use themselves.
-_OWN_COLUMNS = re.compile(r"_key|_batch_id|_hidden|_span|_order_\d+|_[kp]\d+(_\w+)?", re.IGNORECASE)
+_OWN_COLUMNS = re.compile(r"_key|_batch_id|_hidden|_span|_copies|_order_\d+|_[kp]\d+(_\w+)?", re.IGNORECASE)
 
 
 class ViewError(HeadraceError):
@@ -44,23 +47,51 @@ class ViewError(HeadraceError):
 def build(spark: SparkSession, definition: ViewDefinition, frame: DataFrame) -> DataFrame:
     """The query over records of the log (``format("headrace")``), without bad ones.
 
+    :param frame: for a view with ``definition.sources``, the records of the topics of all sources, as a batch.
     :raises ViewError: if Spark cannot run the definition.
     """
+    if definition.sources:
+        raw = {source.name: records_of(source, frame) for source in definition.sources}
+        rows = {
+            source.name: current_rows(source, good_rows(decode_source(source, raw[source.name])))
+            for source in definition.sources
+        }
+        return apply_query(spark, definition, None, rows)
     return apply_query(spark, definition, good_rows(decode_frame(definition.decode, frame)))
 
 
-def apply_query(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
-    """The query over events (``decoding.events.good_rows``). If they are a stream, the watermark is set.
+def apply_query(
+    spark: SparkSession,
+    definition: ViewDefinition,
+    events: DataFrame | None,
+    sources: Mapping[str, DataFrame] | None = None,
+) -> DataFrame:
+    """The query over events, or over the rows of sources. If they are a stream, the watermark is set.
 
+    :param events: ``decoding.events.good_rows`` of a view without ``definition.sources``; None for one with sources.
+    :param sources: the rows of each of ``definition.sources``, by the source's name (``decoding.source_rows``).
     :raises ViewError: if Spark cannot run the query.
     """
-    if definition.watermark and events.isStreaming:
-        events = events.withWatermark(definition.watermark.column, definition.watermark.delay)
-    made = _by_python(definition, events) if definition.query.is_python else _by_sql(spark, definition, events)
+    rows = {each.name: _with_watermark((sources or {})[each.name], each.watermark) for each in definition.sources}
+    if events is not None:
+        events = _with_watermark(events, definition.watermark)
+    if definition.query.is_python:
+        made = _by_python(definition, list(rows.values()) if events is None else [events])
+    else:
+        made = _by_sql(spark, definition, tables_by_name(definition, events, rows))
     _check_names(definition, made)
     flat = _flattened(made)
     _check_names(definition, flat)
     return flat
+
+
+def _with_watermark(rows: DataFrame, watermark: Watermark | None) -> DataFrame:
+    return rows.withWatermark(watermark.column, watermark.delay) if watermark and rows.isStreaming else rows
+
+
+def empty_sources(spark: SparkSession, definition: ViewDefinition) -> dict[str, DataFrame]:
+    """A frame without rows for each source, by the source's name."""
+    return {source.name: spark.createDataFrame([], source_schema(source)) for source in definition.sources}
 
 
 def empty_events(spark: SparkSession, definition: ViewDefinition, *, is_stream: bool = False) -> DataFrame:
@@ -74,18 +105,22 @@ def empty_events(spark: SparkSession, definition: ViewDefinition, *, is_stream: 
     return spark.readStream.format("rate").load().select(*columns)
 
 
-def _by_sql(spark: SparkSession, definition: ViewDefinition, events: DataFrame) -> DataFrame:
+def _by_sql(spark: SparkSession, definition: ViewDefinition, tables: Mapping[str, DataFrame]) -> DataFrame:
     from pyspark.errors import PySparkException
 
     known = KnownNames(
-        events.columns, topics_by_table(definition), partial(_functions, spark), partial(missing_table, definition)
+        _columns_of(tables.values()), tables, partial(_functions, spark), partial(missing_table, definition)
     )
     try:
         _check_is_query(spark, definition)
-        with named_tables(spark, definition, events):
+        with named_tables(spark, tables):
             return spark.sql(definition.query.text)
     except PySparkException as error:
         raise ViewError(sql_problem(definition, error, known)) from error
+
+
+def _columns_of(frames: Collection[DataFrame]) -> list[str]:
+    return list(dict.fromkeys(name for frame in frames for name in frame.columns))
 
 
 def _functions(spark: SparkSession) -> list[str]:
@@ -107,11 +142,11 @@ def _check_is_query(spark: SparkSession, definition: ViewDefinition) -> None:
             )
 
 
-def _by_python(definition: ViewDefinition, events: DataFrame) -> DataFrame:
+def _by_python(definition: ViewDefinition, arguments: list[DataFrame]) -> DataFrame:
     from pyspark.sql import DataFrame
 
-    with _user_code(definition, events.columns):
-        made = load_function(definition.query)(events)
+    with _user_code(definition, _columns_of(arguments)):
+        made = load_function(definition.query)(*arguments)
     if not isinstance(made, DataFrame):
         what = f"{definition.query.function}() returned {type(made).__name__}, not a DataFrame"
         raise ViewError(Problem(Path(definition.query.file), None, what))

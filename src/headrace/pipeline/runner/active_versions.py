@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from logging import getLogger
 
 from headrace.pipeline.serving.catalog import Catalog, Version, VersionEvent, VersionKey
@@ -21,7 +23,15 @@ VersionFactory = Callable[[RunContext, Version], RunningVersion]
 
 
 def create_version(context: RunContext, version: Version) -> RunningVersion:
-    """A running version of the architecture that its definition names."""
+    """A running version: of the way that the catalog names (``maintenance.ways``), else of the architecture."""
+    if version.definition.get("way") == "touched":
+        from headrace.pipeline.touched.view import TouchedVersion
+
+        return TouchedVersion(context, version)
+    if version.definition.get("way") == "whole":
+        from headrace.pipeline.whole.view import WholeVersion
+
+        return WholeVersion(context, version)
     if version.definition["architecture"] == "lambda":
         from headrace.pipeline.lambda_.view import LambdaView
 
@@ -41,6 +51,43 @@ class ActiveVersion:
     running: RunningVersion
     since_ms: int
     commits: int
+
+
+def start_together(versions: Sequence[RunningVersion]) -> list[Exception | None]:
+    """Starts versions at the same time.
+
+    :return: for each version, the exception that it raised.
+    """
+    if len(versions) <= 1:  # on this thread, which has its connection to the Java process already
+        return [_start(each) for each in versions]
+    errors: dict[int, Exception | None] = {}
+    threads = [_thread(partial(_start_into, errors, at, each)) for at, each in enumerate(versions)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [errors[at] for at in range(len(versions))]
+
+
+def _thread(work: Callable[[], None]) -> threading.Thread:
+    """A thread whose counterpart in the JVM ends with it, if there is a JVM."""
+    from pyspark import InheritableThread, SparkContext
+
+    make = threading.Thread if SparkContext._active_spark_context is None else InheritableThread
+    return make(target=work, daemon=True)
+
+
+def _start_into(errors: dict[int, Exception | None], at: int, running: RunningVersion) -> None:
+    errors[at] = _start(running)
+
+
+def _start(running: RunningVersion) -> Exception | None:
+    try:
+        with running.work.of(Work.START):
+            running.start()
+    except Exception as error:  # noqa: BLE001  the error belongs to this version; the others go on
+        return error
+    return None
 
 
 def unfinished_work(active: dict[VersionKey, ActiveVersion]) -> dict[VersionKey, frozenset[Work]]:

@@ -19,6 +19,7 @@ from headrace.pipeline.runner.active_versions import (
     stop_quietly,
     unfinished_work,
 )
+from headrace.pipeline.runner.costs import Costs
 from headrace.pipeline.runner.decisions import Decision, decide, needs_restart
 from headrace.pipeline.runner.failure_log import FailureLog, quarantine_text
 from headrace.pipeline.runner.java_supervisor import JavaSupervisor
@@ -28,6 +29,7 @@ from headrace.pipeline.runner.retries import Retries
 from headrace.pipeline.runner.view_switch import ViewSwitch
 from headrace.pipeline.serving.catalog import DesiredState, Version, VersionEvent, VersionKey, VersionState, View
 from headrace.pipeline.serving.errors import IllegalTransition
+from headrace.pipeline.serving.version_costs import VersionCosts
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.failures import FailureKind, classify_failure, summary_of
 from headrace.pipeline.version.running_version import RunningVersion
@@ -60,6 +62,7 @@ class Lifecycle:
         self._progress = ProgressLog(context.clock)
         self.failures = FailureLog()
         self.reports = Reports(context.catalog, context.clock)
+        self.costs = Costs(VersionCosts(context.database), context.metrics, context.clock)
         self._view_switch = ViewSwitch(context, self.reports)
 
     @property
@@ -98,20 +101,24 @@ class Lifecycle:
 
     # --------------------------------------------------------------------------------------------------- one version
 
-    def handle(self, view: View, version: Version) -> None:
-        """Does what the catalog and the state of the version require now."""
+    def handle(self, view: View, version: Version) -> bool:
+        """Does what the catalog and the state of the version require now.
+
+        :return: whether the version should be started.
+        """
         self._update_metrics(view, version)
         active = self._active.get(version.key)
         decision = decide(version, is_active=active is not None)
         if decision is Decision.WATCH:
             assert active is not None
             self._watch(view, version, active)
-        elif decision in (Decision.START, Decision.RETRY) and self._may_start(version, decision):
-            self._start(version)
+        elif decision in (Decision.START, Decision.RETRY):
+            return self._may_start(version, decision)
         elif decision is Decision.STOP:
             self._stop(version)
         elif decision is Decision.DROP:
             self.drop(version)
+        return False
 
     def run_once(self, version: Version) -> bool:
         """Processes everything that the log has now.
@@ -121,7 +128,7 @@ class Lifecycle:
         running, began_ms = None, self._clock.wall_ms()
         try:
             running = self._create(self._context, self._set_starting(version))
-            self._activate(running)
+            self.activate(running)
             logger.info("%s: running once", version.label)
             with running.work.of(Work.START):
                 running.run_once()
@@ -147,17 +154,26 @@ class Lifecycle:
         is_due = decision is Decision.START or self._retries.is_due(version.key)
         return is_due and not self._quarantine.must_wait(version.key)
 
-    def _start(self, version: Version) -> None:
-        running = None
+    def create(self, version: Version) -> RunningVersion | None:
+        """Creates a version that ``start_together`` can start; None if that failed."""
         try:
-            running = self._create(self._context, self._set_starting(version))
-            self._activate(running)
-            with running.work.of(Work.START):
-                running.start()
+            return self._create(self._context, self._set_starting(version))
         except IllegalTransition:
-            self._deactivate(version.key)
             raise
         except Exception as error:  # noqa: BLE001  the error belongs to this version; the others go on
+            self._fail(version, error, None)
+            return None
+
+    def started(self, running: RunningVersion, error: Exception | None) -> None:
+        """Notes that a version has started.
+
+        :param error: what the start raised.
+        """
+        version = running.version
+        if isinstance(error, IllegalTransition):
+            self._deactivate(version.key)
+            raise error
+        if error is not None:
             self._fail(version, error, running)
             return
         logger.info("%s: started (%s)", version.label, running.definition.architecture)
@@ -265,7 +281,8 @@ class Lifecycle:
 
     # ------------------------------------------------------------------------------------------------------- helpers
 
-    def _activate(self, running: RunningVersion) -> None:
+    def activate(self, running: RunningVersion) -> None:
+        """Adds a version to those that run in this process."""
         key = running.version.key
         self._active[key] = ActiveVersion(running, self._clock.monotonic_ms(), self._commits(key))
 

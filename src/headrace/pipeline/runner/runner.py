@@ -15,11 +15,12 @@ starts the versions again from what is committed. ``quarantine`` finds the versi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from headrace.pipeline.runner.active_versions import VersionFactory, create_version
+from headrace.pipeline.runner.active_versions import VersionFactory, create_version, start_together
 from headrace.pipeline.runner.java_supervisor import JavaSupervisor
 from headrace.pipeline.runner.lifecycle import Lifecycle
 from headrace.pipeline.runner.quarantine import Quarantine
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 logger = getLogger("headrace.views")
 
 TICK_S = 0.2
+#: How many versions start side by side.
+_STARTS_AT_A_TIME = 4
+_T = TypeVar("_T")
 
 
 class Runner:
@@ -95,26 +99,54 @@ class Runner:
         with self._database.read() as connection:
             views = {view.name: view for view in self._catalog.views(connection)}
             versions = self._catalog.versions(None, connection)
+        to_start = []
         for version in versions:
             if self._stop_asked.is_set():  # starting takes long if the log or the database is unavailable
                 return
-            try:
-                self._lifecycle.handle(views[version.view], version)
-            except (DatabaseUnreachable, DatabaseBusy, JavaGone):
-                raise
-            except IllegalTransition as error:  # a command changed the state first; the next round sees it
-                logger.debug("%s", error)
-            except Exception as error:  # noqa: BLE001  the other versions go on, and the next round tries again
-                self._java.check(error)
-                self._lifecycle.failures.warn_once(version, error)
-            else:
-                self._lifecycle.failures.clear_warning(version)
+            if self._guarded(version, partial(self._lifecycle.handle, views[version.view], version)):
+                to_start.append(version)
+        for first in range(0, len(to_start), _STARTS_AT_A_TIME):
+            if self._stop_asked.is_set():
+                return
+            self._start(to_start[first : first + _STARTS_AT_A_TIME])
         known = {version.key: version for version in versions}
         self._lifecycle.keep_only(known.keys())
         self._quarantine.update_trials(lambda key: self._lifecycle.has_nothing_to_do(known.get(key)))
         self._lifecycle.reports.write()
+        self._lifecycle.costs.write(self._lifecycle.running.keys())
         by_view = {view: [version for version in versions if version.view == view] for view in views}
         self._requests.route(by_view, self._lifecycle.running)
+
+    def _start(self, versions: Sequence[Version]) -> None:
+        """Starts versions side by side, and waits for them. Most of a start is waiting for the Java process."""
+        created = [self._guarded(version, partial(self._lifecycle.create, version)) for version in versions]
+        starting = [running for running in created if running is not None]
+        for running in starting:
+            self._lifecycle.activate(running)
+        away: Exception | None = None
+        for running, error in zip(starting, start_together(starting), strict=True):
+            try:
+                self._guarded(running.version, partial(self._lifecycle.started, running, error))
+            except (DatabaseUnreachable, DatabaseBusy) as raised:  # the results of the others count too
+                away = raised
+        if away is not None:
+            raise away
+
+    def _guarded(self, version: Version, work: Callable[[], _T]) -> _T | None:
+        """Does work on one version. Its failure does not affect other versions, and the next round tries again."""
+        try:
+            result = work()
+        except (DatabaseUnreachable, DatabaseBusy, JavaGone):
+            raise
+        except IllegalTransition as error:  # a command changed the state first; the next round sees it
+            logger.debug("%s", error)
+        except Exception as error:  # noqa: BLE001  the other versions go on, and the next round tries again
+            self._java.check(error)
+            self._lifecycle.failures.warn_once(version, error)
+        else:
+            self._lifecycle.failures.clear_warning(version)
+            return result
+        return None
 
     def close(self) -> None:
         """Stops all versions at the same time, and sets their state in the catalog."""

@@ -23,7 +23,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import BigInteger, Column, Identity, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Double, Identity, Integer, MetaData, Table, Text
 
 from headrace.pipeline.serving.version_states import DesiredState, VersionState
 
@@ -131,8 +131,19 @@ JAVA_DEATHS = Table(
     Column("said", Text, nullable=False),
 )
 
+COSTS = Table(
+    "headrace_costs",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("busy", Double, nullable=False),
+    Column("micro_batch_ms", Double, nullable=False),
+    Column("records_per_s", Double, nullable=False),
+    Column("cpu_cores", Double),
+)
+
 #: The tables whose rows belong to one version and are deleted with it.
-OF_VERSIONS = (VERSIONS, PROGRESS, REPORTS, BATCHES, SPANS, DEAD_LETTERS, JAVA_DEATHS)
+OF_VERSIONS = (VERSIONS, PROGRESS, REPORTS, BATCHES, SPANS, DEAD_LETTERS, JAVA_DEATHS, COSTS)
 
 REQUESTS = Table(
     "headrace_requests",

@@ -128,6 +128,20 @@ class Database:
                     _postgresql().create_gate(connection)
             self._is_prepared = True
 
+    def login(self) -> dict[str, object]:
+        """The arguments of ``psycopg.connect`` for processes other than this one. They may contain a password."""
+        assert not self.is_sqlite, "SQLite has no login, and only this machine reaches its file"
+        _, arguments = self._writer.dialect.create_connect_args(self._writer.url)
+        arguments.pop("context", None)  # SQLAlchemy's converters, which cannot be pickled
+        return {**arguments, **_postgresql().CONNECT_ARGUMENTS}
+
+    def drop_stages(self, table_name: str) -> None:
+        """Drops what a crash has left of rows that Spark's tasks have copied for a table (``postgresql_staging``)."""
+        if not self.is_sqlite:
+            from headrace.pipeline.serving import postgresql_staging
+
+            postgresql_staging.drop_stages(self, table_name)
+
     # ---------------------------------------------------------------------------------------------------- loading
 
     def upsert(self, connection: Connection, table: Table, rows: pa.Table, *, batch_id: int | None = None) -> None:

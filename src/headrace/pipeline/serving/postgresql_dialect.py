@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from headrace.pipeline.serving.errors import DatabaseBusy, UnsuitableSchema
 from headrace.pipeline.serving.sqlite_dialect import quoted
@@ -30,6 +30,8 @@ GATE = "headrace_gate"
 FAILURES = (DBAPIError, psycopg.OperationalError, psycopg.InterfaceError)
 #: The work of a switch, done while the gate is locked exclusively.
 Work = Callable[[], None]
+#: Arguments of ``psycopg.connect`` that the URL does not contain.
+CONNECT_ARGUMENTS = {"connect_timeout": 10, "application_name": "headrace"}
 _FIRST_LOCK_WAIT_MS = 50
 #: An arbitrary number that all processes share.
 _CREATION_LOCK = 4_831_002
@@ -44,7 +46,7 @@ def open_engine(url: URL, *, read_only: bool) -> Engine:
         pool_pre_ping=True,  # so that a restart of the database causes no error
         pool_size=8,
         max_overflow=24,
-        connect_args={"connect_timeout": 10, "application_name": "headrace"},
+        connect_args=CONNECT_ARGUMENTS,
     )
 
     @event.listens_for(engine, "connect")
@@ -104,7 +106,7 @@ def with_gate_closed(connection: Connection, work: Work, *, wait_ms: int = 60_00
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {lock_wait_ms}")
             connection.exec_driver_sql(f"LOCK TABLE {GATE} IN ACCESS EXCLUSIVE MODE")
             work()
-        except OperationalError as error:
+        except DBAPIError as error:
             savepoint.rollback()
             if not isinstance(error.orig, psycopg.errors.LockNotAvailable):
                 raise

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
 from psycopg import sql
 from sqlalchemy import Connection, Table
 
 from headrace.pipeline.serving.columns import stored
+from headrace.pipeline.serving.postgresql_copy import as_csv
 from headrace.pipeline.serving.postgresql_dialect import driver
 from headrace.pipeline.serving.sqlite_dialect import quoted
 from headrace.pipeline.serving.sqlite_loading import in_order, on_conflict
@@ -43,9 +43,7 @@ def _copy(connection: Connection, target: str, rows: pa.Table) -> None:
     statement = sql.SQL(f"COPY {target} ({columns}) FROM STDIN (FORMAT csv)")
     with driver(connection).cursor() as cursor, cursor.copy(statement) as copy:
         for start in range(0, rows.num_rows, _ROWS_PER_WRITE):
-            written = pa.BufferOutputStream()
-            pa_csv.write_csv(rows.slice(start, _ROWS_PER_WRITE), written, pa_csv.WriteOptions(include_header=False))
-            copy.write(memoryview(written.getvalue()))
+            copy.write(as_csv(rows.slice(start, _ROWS_PER_WRITE)))
 
 
 def _upsert_arrays(connection: Connection, table: Table, rows: pa.Table) -> None:

@@ -36,10 +36,17 @@ def _insert_sql(table: Table, names: Sequence[str], *, update: bool) -> str:
 
 
 def on_conflict(table: Table, names: Sequence[str]) -> str:
-    """The ON CONFLICT clause, which is the same in both databases. Rows of a later batch are not replaced."""
+    """The ON CONFLICT clause, which is the same in both databases. Rows of a later batch are not replaced.
+
+    A table may name columns that are added up instead of replaced (``table.info["summed"]``); its other columns stay.
+    """
     keys = [column.name for column in table.primary_key]
     others = [name for name in names if name not in keys]
     target = ", ".join(map(quoted, keys))
+    if summed := table.info.get("summed"):
+        here = quoted(table.name)
+        sums = ", ".join(f"{quoted(name)} = {here}.{quoted(name)} + excluded.{quoted(name)}" for name in summed)
+        return f" ON CONFLICT ({target}) DO UPDATE SET {sums}"
     if not others:
         return f" ON CONFLICT ({target}) DO NOTHING"
     changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)

@@ -39,9 +39,26 @@ class KnownNames(NamedTuple):
     why_no_table: Callable[[str], str | None] = lambda _name: None
 
 
+class SyntaxProblem(NamedTuple):
+    """What Spark's parser rejects, and where: line and column, both from 1."""
+
+    message: str
+    place: tuple[int, int] | None
+
+
+def syntax_problem(text: str) -> SyntaxProblem:
+    """
+    :param text: the message of Spark's parser.
+    """
+    return SyntaxProblem(_plain(text) or "this is not SQL", _place_in(text))
+
+
 def place_of(error: PySparkException) -> tuple[int, int] | None:
     """Line and column, both from 1; None if Spark does not give them."""
-    text = str(error)
+    return _place_in(str(error))
+
+
+def _place_in(text: str) -> tuple[int, int] | None:
     if found := _POSITION.search(text):
         return int(found[1]), int(found[2]) + 1
     if found := _CONTEXT.search(text):
@@ -59,7 +76,11 @@ def explain(error: PySparkException, known: KnownNames | None = None) -> str:
 
 
 def _plain_message(error: PySparkException) -> str:
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return _plain(str(error)) or type(error).__name__
+
+
+def _plain(message: str) -> str:
+    text = next((line.strip() for line in message.splitlines() if line.strip()), "")
     text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", text)
     text = re.sub(r"\s*SQLSTATE: \w+.*$|;$|;? line \d+,? pos \d+;?$", "", text)
     text = re.sub(r" (Please, refer|For more information|Please ensure|You can reference) .*$", "", text)

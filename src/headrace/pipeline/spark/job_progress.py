@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.pipeline.spark.catalyst import JavaObject
+from headrace.pipeline.spark.catalyst import JavaObject, children, kind
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _T = TypeVar("_T")
@@ -32,6 +32,22 @@ def running_jobs_of_group(spark: SparkSession, group: str) -> list[int]:
 def records_read(spark: SparkSession, jobs: Iterable[int]) -> int:
     """How many records the ended tasks of these jobs have read; 0 if Spark does not know."""
     return sum(_ask(partial(_read_by, spark, job), 0) for job in jobs)
+
+
+def scanned_rows(frame: DataFrame) -> int:
+    """How many rows the sources of a frame have returned. The frame was computed before."""
+    return _scanned(frame._jdf.queryExecution().executedPlan())
+
+
+def _scanned(node: JavaObject) -> int:
+    what = kind(node)
+    if what == "AdaptiveSparkPlanExec":
+        return _scanned(node.executedPlan())
+    if what.endswith("QueryStageExec"):
+        return _scanned(node.plan())
+    if what == "BatchScanExec":
+        return int(node.metrics().get("numOutputRows").get().value())
+    return sum(map(_scanned, children(node)))
 
 
 def _running(spark: SparkSession, group: str) -> list[int]:

@@ -98,3 +98,8 @@ class OptionReader:
 def shared_client_options(client: Mapping[str, str]) -> dict[str, str]:
     """The options that every kind of client has."""
     return ClientConfig.select(client)
+
+
+def short_client_options(client: Mapping[str, str]) -> dict[str, str]:
+    """The options of a client that lives for a call or two: it is not asked for its metrics."""
+    return {**shared_client_options(client), "enable.metrics.push": "false"}

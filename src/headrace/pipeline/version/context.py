@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,9 @@ from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.spark.session import is_local
 from headrace.pipeline.spark.worker_login import WorkerLogin, has_login
+from headrace.pipeline.version.cpu_budget import CpuBudget
 from headrace.pipeline.version.metrics import PipelineMetrics
+from headrace.pipeline.version.shared_log import SharedLogs
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -35,15 +37,13 @@ class RunContext:
     clock: Clock
     checkpoints: str
     metrics: PipelineMetrics
+    budget: CpuBudget = field(default_factory=CpuBudget)
+    shared_logs: SharedLogs = field(default_factory=SharedLogs)
 
     @property
     def log_options(self) -> dict[str, str]:
         """The options with which ``format("headrace")`` reaches the project's log."""
-        options = {f"kafka.{name}": value for name, value in self.project.log_options.items()}
-        options["kafka.bootstrap.servers"] = self.project.bootstrap
-        if has_login(self.project.log_options):
-            options["workerLogin"] = self.project.worker_login or _default_worker_login(self.spark)
-        return options
+        return log_options(self.project, self.spark)
 
     @property
     def client_options(self) -> dict[str, str]:
@@ -56,6 +56,15 @@ class RunContext:
         from headrace.pipeline.archive.archive import Archive
 
         return Archive(self.spark, self.project.archive_path, self.log_options)
+
+
+def log_options(project: Project, spark: SparkSession) -> dict[str, str]:
+    """The options with which ``format("headrace")`` reaches the log of a project."""
+    options = {f"kafka.{name}": value for name, value in project.log_options.items()}
+    options["kafka.bootstrap.servers"] = project.bootstrap
+    if has_login(project.log_options):
+        options["workerLogin"] = project.worker_login or _default_worker_login(spark)
+    return options
 
 
 def _default_worker_login(spark: SparkSession) -> WorkerLogin:

@@ -88,6 +88,7 @@ BY_NAME: dict[str, FailureKind] = {
     "ArithmeticException": P,
     "SparkArithmeticException": P,
     "SparkRuntimeException": P,
+    "RegistryUnavailable": T,
     "ConnectException": T,  # Java's exception when a machine of the cluster is gone
     "OutOfMemoryError": FailureKind.OUT_OF_MEMORY,
     "SparkOutOfMemoryError": FailureKind.OUT_OF_MEMORY,

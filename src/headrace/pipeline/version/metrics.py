@@ -24,6 +24,7 @@ class VersionCounts:
     micro_batches: int = 0
     micro_batch_seconds: float = 0.0
     last_micro_batch_seconds: float = 0.0
+    cpu_seconds: float = 0.0
     batches: int = 0
     batch_seconds: float = 0.0
     last_batch_seconds: float = 0.0
@@ -47,7 +48,14 @@ class PipelineMetrics:
             return self.versions.setdefault((view, version), VersionCounts())
 
     def micro_batch(
-        self, view: str, version: int, *, seconds: float, events: int, dead_letters: int = 0, dropped_late: int = 0
+        self,
+        view: str,
+        version: int,
+        *,
+        seconds: float,
+        events: int,
+        dead_letters: int = 0,
+        dropped_late: int = 0,
     ) -> None:
         """Counts a micro-batch that was committed: what it has read, and the time from its start to its commit."""
         counts = self.of(view, version)
@@ -58,6 +66,12 @@ class PipelineMetrics:
             counts.events += events
             counts.dead_letters += dead_letters
             counts.dropped_late += dropped_late
+
+    def cpu(self, view: str, version: int, seconds: float) -> None:
+        """Counts CPU time of the thread that runs the micro-batches of a version."""
+        counts = self.of(view, version)
+        with self._lock:
+            counts.cpu_seconds += seconds
 
     def batch(self, view: str, version: int, *, seconds: float) -> None:
         """Counts a batch of a Lambda view that was committed."""
@@ -123,6 +137,11 @@ FAMILIES = (
     Family(
         "headrace_view_last_micro_batch_seconds", "gauge", "Time of the last micro-batch.",
         lambda counts: counts.last_micro_batch_seconds if counts.micro_batches else None,
+    ),
+    Family(
+        "headrace_view_cpu_seconds_total", "counter",
+        "CPU time of micro-batches in the driver, in Python and Java. Spark jobs are not counted.",
+        lambda counts: counts.cpu_seconds,
     ),
     Family(
         "headrace_view_batches_total", "counter", "Lambda: batches committed.", lambda counts: counts.batches

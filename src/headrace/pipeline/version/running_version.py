@@ -23,6 +23,7 @@ survive is in the serving database, the log, the archive and the checkpoint.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.progress.lag import Lag
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from headrace.pipeline.decoding.dead_letters import DeadLetters
+    from headrace.pipeline.project.source_definition import SourceDefinition
 
 #: A version that has caught up counts as fallen behind when its lag is this many times ``caught_up_within``.
 _FALLEN_BEHIND_FACTOR = 10
@@ -53,13 +55,18 @@ class RunningVersion(ABC):
         """``pages v2``."""
         return self.version.label
 
-    def dead_letters(self) -> DeadLetters:
-        """A sender of this version's dead letters, which stores how far they were sent. The caller closes it."""
+    def dead_letters(self, source: SourceDefinition | None = None) -> DeadLetters:
+        """A sender of this version's dead letters, which stores how far they were sent. The caller closes it.
+
+        :param source: the source whose records do not decode; None if the version has only records of its own.
+        """
         from headrace.pipeline.decoding.dead_letters import DeadLetters
         from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
 
         sent = SentDeadLetters(self.context.database, *self.version.key)
-        return DeadLetters(self.context.project, self.definition, sent)
+        topic = source.dead_letters if source is not None else ""
+        definition = replace(self.definition, dead_letters=topic) if topic else self.definition
+        return DeadLetters(self.context.project, definition, sent)
 
     @abstractmethod
     def start(self) -> None:

@@ -1,46 +1,42 @@
 """``headrace views apply``: checks the files of a project, and makes new versions of changed views.
 
-If there are problems, the command prints all of them with file and line, and changes nothing
-(``query/project_checks.py``). It starts Spark and asks the broker only if a definition has changed.
+If there are problems, the command prints them with file and line, and changes nothing. Problems that need no Spark are
+printed within a second (``query/project_checks.py``). If there are none, Spark checks the views whose definition has
+changed: the Spark of ``headrace views run`` if it is running, else one that the command starts.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import replace
 
 from headrace.pipeline.project.applying import Change, ChangeKind, apply_changes, plan_changes, with_switch
 from headrace.pipeline.project.loading import Draft, read_project
 from headrace.pipeline.project.settings import Project
-from headrace.pipeline.project.toml_files import Problem
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.database import Database
 from headrace.tools.shared.commands import FAILED, Output, Table, columns
 from headrace.tools.views.command import is_running
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_CHECK_MASTER = "local[1]"
+from headrace.tools.views.command_spark import CommandSpark
+from headrace.tools.views.problems import show_problems
 
 
 def apply(options: Namespace, out: Output) -> int | None:
     draft = read_project(options.project)
     if draft.problems:
-        return _refuse(draft, options, out)
+        _checked(draft, draft.project.views, options, out)
+        return FAILED
     project = replace(draft.project, views=with_switch(draft.project.views, options.switch))
     database = Database(project.serving_url)
     try:
         catalog = Catalog(database)
         changes = plan_changes(project.views, catalog.views(), catalog.versions())
-        if any(change.needs_check for change in changes) and _refuse(draft, options, out):
+        changed = [change.view for change in changes if change.needs_check]
+        ways = _checked(draft, changed, options, out) if changed else {}
+        if ways is None:
             return FAILED
+        changes = [replace(change, way=ways.get(change.view, change.way)) for change in changes]
         if not options.dry_run:
             apply_changes(database, catalog, changes)
     finally:
@@ -49,41 +45,26 @@ def apply(options: Namespace, out: Output) -> int | None:
     return None
 
 
-def _refuse(draft: Draft, options: Namespace, out: Output) -> int | None:
-    """Checks everything; prints the problems, if there are any."""
-    from headrace.pipeline.query.project_checks import check_project
+def _checked(draft: Draft, changed: Iterable[str], options: Namespace, out: Output) -> dict[str, str] | None:
+    """Checks the project; prints the problems, if there are any.
 
-    problems = check_project(draft, lambda: _session(draft.project, options.master))
-    show_problems(out, problems, draft.project.folder)
-    return FAILED if problems else None
+    :param changed: the views whose queries Spark checks. The others were checked when they were applied.
+    :return: how each changed view is kept up to date; None if there are problems.
+    """
+    from headrace.pipeline.query.project_checks import check_by_spark, check_quickly, in_order
 
-
-@contextmanager
-def _session(project: Project, master: str | None) -> Iterator[SparkSession]:
-    from headrace.pipeline.spark.session import open_session
-
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    session = open_session(project, master or _CHECK_MASTER, log_name="spark-apply.log", is_short=True)
-    try:
-        yield session
-    finally:
-        session.stop()
-
-
-def show_problems(out: Output, problems: Iterable[Problem], folder: Path | None = None) -> None:
-    """Prints a line per problem, with a path relative to the current folder."""
-    found = [replace(problem, file=_shown(problem.file if folder is None else folder / problem.file))
-             for problem in problems]  # fmt: skip
-    if out.as_json and found:
-        out.show({"problems": [asdict(problem) | {"file": str(problem.file)} for problem in found]}, "")
-        return
-    for problem in found:
-        out.complain(str(problem))
-
-
-def _shown(path: Path) -> Path:
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else Path(relative)
+    spark = CommandSpark(draft, options.master, out)
+    quick = check_quickly(draft)
+    problems = list(quick.problems)
+    ways: dict[str, str] = {}
+    if problems and spark.is_shared:
+        problems += check_by_spark(draft, quick, changed, spark.checked_by_runner).problems
+    elif not problems:
+        problems = spark.confirmed(quick.doubts)
+    if not problems:
+        problems, ways = check_by_spark(draft, quick, changed, spark.checked)
+    show_problems(out, in_order(draft, problems), draft.project.folder)
+    return None if problems else ways
 
 
 def _show(out: Output, changes: list[Change], options: Namespace, project: Project) -> None:

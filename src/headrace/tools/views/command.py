@@ -1,18 +1,20 @@
 """The parser of ``headrace views``, and the parts that its subcommands share.
 
 Most commands write what the user wants into the catalog, a part of the serving database. ``run`` is the process
-that acts on it. Only ``apply`` and ``run`` need Spark. Each subcommand is a function of another module of this package,
-which is loaded when the subcommand is called.
+that acts on it. Only ``apply``, ``explain`` and ``run`` need Spark. Each subcommand is a function of another module of
+this package, which is loaded when the subcommand is called.
 """
 
 from __future__ import annotations
 
+import traceback
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.client.errors import HeadraceError
 from headrace.tools.shared.commands import (
     DEFAULT_BOOTSTRAP_SERVER,
     FAILED,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _EXAMPLES = """
 headrace views init shop --create-topics
 headrace views apply --project shop
+headrace views explain users --project shop
 headrace views run --project shop --serve 127.0.0.1:8090 --metrics-listen 127.0.0.1:9405
 headrace views serve --listen 0.0.0.0:8090 --tls-certificate views.pem --tls-key views.key --bearer-token-file token
 headrace views status --project shop --watch
@@ -43,6 +46,7 @@ headrace views batch pages --full --project shop
 COMMANDS = {
     "init": ("init:init", "create a project with two example views"),
     "apply": ("apply:apply", "check the files of a project, and make new versions of changed views"),
+    "explain": ("explain:explain", "say how a view is kept up to date, why, and what an event costs"),
     "list": ("status:list_views", "show the views"),
     "status": ("status:status", "show the versions with their progress and speed"),
     "run": ("run:run_views", "run the views of a project until a signal stops it"),
@@ -69,10 +73,20 @@ def _work(options: Namespace, out: Output) -> int | None:
     try:
         return work(options, out)
     except ProjectError as error:
-        from headrace.tools.views.apply import show_problems
+        from headrace.tools.views.problems import show_problems
 
         show_problems(out, error.problems)
         return FAILED
+    except (CommandError, HeadraceError, BrokenPipeError):
+        if options.debug:
+            traceback.print_exc()
+        raise
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+        from headrace.pipeline.version.failures import summary_of
+
+        raise CommandError(f"{type(error).__name__}: {summary_of(error)} (--debug shows the whole error)") from error
 
 
 # ---------------------------------------------------------------------------------------------------------- options
@@ -89,6 +103,7 @@ def parser() -> ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_init(commands)
     _add_apply(commands)
+    _add_explain(commands)
     _add(commands, "list")
     _add_status(commands)
     _add_run(commands)
@@ -114,6 +129,7 @@ def _add(commands: _Commands[ArgumentParser], name: str, *, prints_json: bool = 
         )
     if prints_json:
         added.add_argument("--json", action="store_true", help="results as JSON")
+    added.add_argument("--debug", action="store_true", help="print the stack traces of errors")
     return added
 
 
@@ -136,7 +152,21 @@ def _add_apply(commands: _Commands[ArgumentParser]) -> None:
         help="auto: readers see a new version as soon as it has caught up; overrides the files",
     )  # fmt: skip
     apply.add_argument("--dry-run", action="store_true", help="only show what would change")
-    apply.add_argument("--master", metavar="URL", help="Spark's master for the checks (default local[1])")
+    _add_check_master(apply)
+
+
+def _add_explain(commands: _Commands[ArgumentParser]) -> None:
+    explain = _add(commands, "explain")
+    _add_view(explain)
+    _add_check_master(explain)
+
+
+def _add_check_master(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="start a Spark of this master (default: the Spark of 'headrace views run', or local[1])",
+    )
 
 
 def _add_status(commands: _Commands[ArgumentParser]) -> None:

@@ -57,7 +57,7 @@ def _create_topics(bootstrap: str, out: Output) -> None:
     from headrace.client.admin.types import NewTopic
     from headrace.client.errors import TopicExists
 
-    with Admin(bootstrap_servers=bootstrap) as admin:
+    with Admin(bootstrap_servers=bootstrap, enable_metrics_push=False) as admin:
         made = admin.create_topics([NewTopic(name, partitions) for name, partitions in _TOPICS.items()])
     for name, outcome in made.items():
         if isinstance(outcome, TopicExists):

@@ -5,16 +5,18 @@ This works without a runner and without Spark. If the log does not answer, the n
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
+from headrace.pipeline.maintenance.ways import stored_way
+from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Progress, Report, Version, VersionState
+from headrace.pipeline.serving.version_costs import Cost, VersionCosts
 from headrace.runtime.clock import SystemClock
 from headrace.tools.views.command import OpenProject
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.client.types import TopicPartition
 
 _TIMEOUT_MS = 2_000
+_AT_WORK = (VersionState.REPLAYING, VersionState.CAUGHT_UP, VersionState.SERVING, VersionState.STANDBY)
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class VersionProgress:
 
     :param behind: records that are not in the answer yet; None if the log does not answer.
     :param total: all records of the log.
+    :param cost: what the version has cost lately; None if it does not run.
     """
 
     version: Version
@@ -40,6 +44,7 @@ class VersionProgress:
     total: int | None
     report: Report
     per_s: float | None = None
+    cost: Cost | None = None
 
     @property
     def reading(self) -> int:
@@ -85,6 +90,7 @@ class VersionProgress:
             "view": version.view,
             "version": version.version,
             "architecture": version.definition["architecture"],
+            "way": stored_way(version.definition),
             "state": version.state,
             "serves": self.serves,
             "wanted": version.desired_state,
@@ -104,6 +110,7 @@ class VersionProgress:
             "updated_ms": progress and progress.updated_ms,
             "complete_ms": self.report.complete_ms,
             "age_ms": self.age_ms(SystemClock().wall_ms()),
+            "cost": None if self.cost is None else asdict(self.cost),
         }
 
 
@@ -116,13 +123,15 @@ def read_progress(here: OpenProject, log: LogEnds, view: str | None) -> list[Ver
         versions = here.catalog.versions(view, connection)
         progress = {v.label: here.catalog.progress(connection, v.view, v.version) for v in versions}
         reports = here.catalog.reports(connection)
+    costs = VersionCosts(here.database).read()
     if versions:
         log.refresh()
     found = []
     for version in versions:
         serves = views[version.view].serving_version == version.version
         report = reports.get((version.view, version.version), Report(version.view, version.version))
-        found.append(_version_progress(version, serves, progress[version.label], report, log))
+        cost = costs.get(version.key) if version.state in _AT_WORK else None
+        found.append(replace(_version_progress(version, serves, progress[version.label], report, log), cost=cost))
     return found
 
 
@@ -174,13 +183,8 @@ class LogEnds:
     def ranges_of(self, version: Version) -> Mapping[TopicPartition, tuple[int, int]] | None:
         if self.ranges is None:
             return None
-        topics, pattern = version.definition["topics"], str(version.definition["pattern"])
-        assert isinstance(topics, list)
-        return {
-            place: found
-            for place, found in self.ranges.items()
-            if place.topic in topics or (pattern and re.fullmatch(pattern, place.topic))
-        }
+        definition = ViewDefinition.from_dict(version.definition)
+        return {place: found for place, found in self.ranges.items() if definition.reads(place.topic)}
 
     def close(self) -> None:
         if self.consumer is not None:

@@ -33,6 +33,8 @@ from headrace.tools.views.command import OpenProject, address, open_project
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.pipeline.project.settings import Project
+    from headrace.pipeline.shared_spark.protocol import Message
     from headrace.pipeline.version.metrics import PipelineMetrics
 
 logger = logging.getLogger("headrace.views")
@@ -48,7 +50,7 @@ class Endpoints(NamedTuple):
 
 
 def run_views(options: Namespace, _out: Output) -> int:
-    _log_to_stderr(options.log_level.upper())
+    _log_to_stderr("DEBUG" if options.debug else options.log_level.upper())
     listen = {name: address(text) for name in ("serve", "metrics_listen") if (text := getattr(options, name))}
     protection = _protection(options, listen.values())
     stop = threading.Event()
@@ -56,14 +58,24 @@ def run_views(options: Namespace, _out: Output) -> int:
         here = stack.enter_context(open_project(options))
         lock = stack.enter_context(runner_lock(here.project.serving_url))
         stack.enter_context(_signals(stop))
+        threading.Thread(target=_import_views, name="imports", daemon=True).start()
         java = JavaProcess(lambda: _session(here, options.master, stop))
         stack.callback(java.close)
         return _run(stack, here, java, lock, stop, Endpoints(listen, protection), is_once=options.once)
 
 
+def _import_views() -> None:
+    """Imports what versions need while the Java process starts. Most of that time this process only waits."""
+    import headrace.pipeline.kappa.view
+    import headrace.pipeline.lambda_.view
+    import headrace.pipeline.runner.runner
+    import headrace.pipeline.spark.source.range_reader  # noqa: F401
+
+
 def _log_to_stderr(level: str) -> None:
     log_to_stderr(level)
     if level == "DEBUG":
+        logging.getLogger("py4j").setLevel(logging.INFO)  # it would log every call into Java
         return
     # The runner reports an exception of a batch, or the death of the Java process, in one line. py4j logs pages of text
     # through its own loggers and through the root logger.
@@ -121,6 +133,7 @@ def _run(
         _serve_beside(stack, project.serving_url, endpoints)
     if "metrics_listen" in endpoints.listen:
         _serve_metrics(stack, metrics, endpoints)
+    _share_spark(stack, project, java)
     _tell("ready")
     runner.run(stop, _checks(lock))
     logger.info("stopped")
@@ -171,6 +184,23 @@ def _serve_beside(stack: ExitStack, url: str, endpoints: Endpoints) -> None:
 
     stack.callback(end)
     _tell(f"serving {_shown(host, server.port)}")
+
+
+def _share_spark(stack: ExitStack, project: Project, java: JavaProcess) -> None:
+    """Lets ``apply`` and ``explain`` use the Spark of this process, so that they do not start their own."""
+    from headrace.pipeline.shared_spark.protocol import ProtocolError
+    from headrace.pipeline.shared_spark.requests import AnsweringSpark, answer_request
+    from headrace.pipeline.shared_spark.server import SharedSparkServer
+    from headrace.pipeline.version.context import log_options
+
+    def answer(request: Message) -> Message:
+        spark = java.spark  # another one after the Java process has died
+        return answer_request(AnsweringSpark(spark, log_options(project, spark)), request)
+
+    try:
+        stack.enter_context(SharedSparkServer(project.folder, answer))
+    except (OSError, ProtocolError) as error:
+        logger.warning("commands cannot use this Spark, and will start their own: %s", error)
 
 
 def _serve_metrics(stack: ExitStack, metrics: PipelineMetrics, endpoints: Endpoints) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from headrace.pipeline.maintenance.ways import stored_way
 from headrace.pipeline.progress.progress_log import time_left
 from headrace.pipeline.project.loading import VIEWS_FOLDER
 from headrace.pipeline.project.settings import Project
@@ -51,12 +52,12 @@ def status(options: Namespace, out: Output) -> int | None:
     return None
 
 
-_HEADINGS = ("VIEW", "VERSION", "STATE", "BEHIND", "EVENTS", "DEAD LETTERS", "DROPPED LATE", "AGE")
+_HEADINGS = ("VIEW", "VERSION", "STATE", "KEPT BY", "BEHIND", "EVENTS", "DEAD LETTERS", "DROPPED LATE", "AGE", "BUSY")
 
 
 def _show(versions: list[VersionProgress], project: Project, out: Output) -> None:
     is_at_work = is_running(project)
-    rows = [_row(each) for each in versions]
+    rows = [_row(each, is_at_work) for each in versions]
     lines = [line.rstrip() for line in columns(_HEADINGS, rows, gap=2)] if rows else ["there are no versions"]
     value = {"running": is_at_work, "versions": [each.value() for each in versions]}
     out.show(value, lines, Table([heading.lower() for heading in _HEADINGS], rows) if rows else None)
@@ -67,7 +68,7 @@ def _show(versions: list[VersionProgress], project: Project, out: Output) -> Non
         out.note("'headrace views run' is not running")
 
 
-def _row(progress: VersionProgress) -> tuple[object, ...]:
+def _row(progress: VersionProgress, is_at_work: bool) -> tuple[object, ...]:
     version, committed = progress.version, progress.committed
     state = str(version.state)
     if progress.serves and version.state is not VersionState.SERVING:
@@ -79,4 +80,6 @@ def _row(progress: VersionProgress) -> tuple[object, ...]:
     counts = (None, None, None) if committed is None else (
         committed.events, committed.dead_letters, committed.dropped_late
     )  # fmt: skip
-    return version.view, f"v{version.version}", state, progress.behind, *counts, age
+    way = stored_way(version.definition)
+    busy = f"{progress.cost.busy:.0%}" if is_at_work and progress.cost is not None else None
+    return version.view, f"v{version.version}", state, way, progress.behind, *counts, age, busy

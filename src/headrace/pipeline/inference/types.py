@@ -1,0 +1,172 @@
+"""Finds the column type of JSON values, and the type that fits two of them.
+
+A type is one of these::
+
+    None                        only null so far
+    "BIGINT", "STRING", ...     a simple type of Spark
+    Array(element)
+    Struct({name: Field})
+
+Two types that no number, date or structure has in common become STRING: Spark's JSON reader gives the text of any value
+for a STRING column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_PLAIN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
+_LONG = 1 << 63
+#: An object with more fields than this has names that are data. No schema lists them.
+_MAX_FIELDS = 200
+#: Wider types in the order in which one contains those before it.
+_NUMBERS = ("BIGINT", "DECIMAL(38,0)", "DOUBLE")
+_TIMES = ("DATE", "TIMESTAMP")
+#: With fewer records than this, a field that all records have may still be missing in others.
+_ENOUGH_RECORDS = 20
+
+
+@dataclass
+class Array:
+    element: str | Array | Struct | None = None
+
+
+@dataclass
+class Field:
+    """:ivar count: in how many objects the field was there and not null."""
+
+    type: str | Array | Struct | None = None
+    count: int = 0
+
+
+@dataclass
+class Struct:
+    """:ivar count: how many objects were seen."""
+
+    fields: dict[str, Field] = field(default_factory=dict)
+    count: int = 0
+
+
+def type_of(value: object) -> str | Array | Struct | None:
+    """The type of a value that ``json.loads`` returned."""
+    if isinstance(value, dict):
+        fields = {name: Field(type_of(each), each is not None) for name, each in value.items()}
+        return Struct(fields, 1)
+    if isinstance(value, list):
+        return Array(merged(type_of(each) for each in value))
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, int):
+        return "BIGINT" if -_LONG <= value < _LONG else "DECIMAL(38,0)"
+    if isinstance(value, str):
+        return _type_of_text(value)
+    return None if value is None else "DOUBLE"
+
+
+def _type_of_text(text: str) -> str:
+    if _TIMESTAMP.fullmatch(text):
+        return "TIMESTAMP"
+    return "DATE" if _DATE.fullmatch(text) else "STRING"
+
+
+def type_of_word(text: str) -> str:
+    """The type of a text without quotes, such as a column of CSV."""
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return "BIGINT"
+    if re.fullmatch(r"-?\d+\.\d+([eE][+-]?\d+)?", text):
+        return "DOUBLE"
+    return "BOOLEAN" if text in ("true", "false") else _type_of_text(text)
+
+
+def merged(types: Iterable[str | Array | Struct | None]) -> str | Array | Struct | None:
+    made: str | Array | Struct | None = None
+    for each in types:
+        made = merge(made, each)
+    return made
+
+
+def merge(one: str | Array | Struct | None, other: str | Array | Struct | None) -> str | Array | Struct | None:
+    """The narrowest type that fits the values of both."""
+    if one is None or other is None:
+        return other if one is None else one
+    if isinstance(one, Struct) and isinstance(other, Struct):
+        fields = {
+            name: Field(
+                merge(a.type if a else None, b.type if b else None), (a.count if a else 0) + (b.count if b else 0)
+            )
+            for name in (*one.fields, *(name for name in other.fields if name not in one.fields))
+            for a, b in [(one.fields.get(name), other.fields.get(name))]
+        }
+        return Struct(fields, one.count + other.count)
+    if isinstance(one, Array) and isinstance(other, Array):
+        return Array(merge(one.element, other.element))
+    if one == other:
+        return one
+    for wider in (_NUMBERS, _TIMES):
+        if isinstance(one, str) and isinstance(other, str) and one in wider and other in wider:
+            return max(one, other, key=wider.index)
+    return "STRING"
+
+
+def columns_of(struct: Struct) -> tuple[str, list[str]]:
+    """The columns as Spark writes them, and notes for the user about columns that need a look."""
+    notes: list[str] = []
+    columns, seen = [], set()
+    for name, each in struct.fields.items():
+        if name.lower() in seen or name.startswith("_"):
+            why = "another column has this name in other case" if name.lower() in seen else "names with _ are taken"
+            notes.append(f"the field {name} is left out: {why}")
+            continue
+        seen.add(name.lower())
+        is_always_there = each.count == struct.count >= _ENOUGH_RECORDS
+        columns.append(f"{_quoted(name)} {ddl(each.type)}{' NOT NULL' if is_always_there else ''}")
+        notes += _notes(name, each, struct.count)
+    return ", ".join(columns), notes
+
+
+def _notes(name: str, each: Field, total: int) -> Iterator[str]:
+    if each.type is None:
+        yield f"the field {name} is null in all records: STRING is a guess"
+    elif each.count < total:
+        yield f"the field {name} is missing or null in {total - each.count} of {total} records"
+
+
+def ddl(kind: str | Array | Struct | None) -> str:
+    """A type as Spark writes it."""
+    if isinstance(kind, Array):
+        return f"ARRAY<{ddl(kind.element)}>"
+    if isinstance(kind, Struct):
+        if not 0 < len(kind.fields) <= _MAX_FIELDS:
+            return "VARIANT"
+        lowered = [name.lower() for name in kind.fields]
+        if len(set(lowered)) < len(lowered):  # a struct cannot have both
+            return "VARIANT"
+        return f"STRUCT<{', '.join(f'{_quoted(name)}: {ddl(each.type)}' for name, each in kind.fields.items())}>"
+    return kind or "STRING"
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
+
+
+def split_columns(schema: str) -> list[str]:
+    """The columns of a schema, without cutting types that contain commas."""
+    columns, depth, start, quoted = [], 0, 0, False
+    for at, letter in enumerate(schema):
+        quoted ^= letter == "`"
+        depth += 0 if quoted else {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
+        if letter == "," and depth == 0 and not quoted:
+            columns.append(schema[start:at].strip())
+            start = at + 1
+    return [*columns, schema[start:].strip()]
+
+
+def column_name(column: str) -> str:
+    """The name of a column such as ``user STRING``."""
+    if column.startswith("`"):
+        return column[1 : column.index("`", 1)]
+    return column.split()[0].rstrip(":")

@@ -1,0 +1,196 @@
+"""Chooses the way in which the answer of a view is kept up to date: the cheapest one that is exact for the query.
+
+``maintain = "..."`` in the view's file asks for a way. It is refused if that way is not exact for the query. A view for
+which no way is exact is refused as a whole; nothing is ever computed approximately instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.pipeline.kappa.view import why_stream
+from headrace.pipeline.maintenance.costs import (
+    cost_of_combining,
+    cost_of_combining_log,
+    cost_of_streaming,
+    cost_of_whole,
+)
+from headrace.pipeline.maintenance.touched_costs import cost_of_touching, reason_for_touching
+from headrace.pipeline.maintenance.ways import WAYS_OF, Cost, Maintenance, Refusal, Way
+from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.toml_files import Problem
+from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.grouping import grouping_of
+from headrace.pipeline.query.plan import NotCombinable, analyze
+from headrace.pipeline.query.problems import query_problem
+from headrace.pipeline.query.row_keys import check_key_names, key_columns, key_problem
+from headrace.pipeline.query.validation import empty_query, stream_problem
+from headrace.pipeline.query.view_query import ViewError, apply_query, empty_events
+from headrace.pipeline.serving.errors import UnsuitableSchema
+from headrace.pipeline.version.failures import summary_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+#: The way whose refusal tells most about a query that no way is exact for.
+_USUAL = {"lambda": Way.COMBINE, "kappa": Way.STREAM}
+
+
+class _Attempt(NamedTuple):
+    spark: SparkSession
+    definition: ViewDefinition
+    query: DataFrame
+
+
+class _Accepted(NamedTuple):
+    reason: str
+    cost: Callable[[], Cost]
+
+
+def choose(spark: SparkSession, definition: ViewDefinition, query: DataFrame | None = None) -> Maintenance:
+    """
+    :param query: the query over no rows, if it is there already.
+    :raises ViewError: if no way is exact for the query, or not the way that the view's file asks for. The problem is
+        that of the way that most views of the architecture can have.
+    """
+    attempt = _Attempt(spark, definition, empty_query(spark, definition) if query is None else query)
+    check_key_names(definition, attempt.query.columns)
+    if definition.keep is not None:
+        message = "[keep] is not available yet: remove it, and select the rows to keep in the SQL that reads the view"
+        raise ViewError(Problem(definition.file, definition.line("keep"), message))
+    if definition.maintain:
+        return _asked_for(attempt, Way(definition.maintain))
+    refused: list[Refusal] = []
+    for way in WAYS_OF[definition.architecture]:
+        if way is Way.WHOLE:  # its answer is as old as its last build, so a user has to ask for it
+            continue
+        found = _TRIED[way](attempt)
+        if isinstance(found, _Accepted):
+            return Maintenance(way, found.reason, tuple(refused), found.cost())
+        refused.append(found)
+    usual = next(each for each in refused if each.way is _USUAL[definition.architecture])
+    others = "".join(f"; not {each.way}: {each.why}" for each in refused if each is not usual)
+    way_out = f'; maintain = "{Way.WHOLE}" computes it from the start from time to time'
+    raise ViewError(replace(usual.problem, message=usual.problem.message + others + way_out))
+
+
+def _asked_for(attempt: _Attempt, way: Way) -> Maintenance:
+    definition = attempt.definition
+    ways = WAYS_OF[definition.architecture]
+    if way not in ways:
+        others = " or ".join(f'"{each}"' for each in ways)
+        message = (
+            f'maintain = "{way}" is not a way of a {definition.architecture} view: set {others}, or remove maintain'
+        )
+        raise ViewError(Problem(definition.file, definition.line("maintain"), message))
+    found = _TRIED[way](attempt)
+    if isinstance(found, Refusal):
+        message = f'maintain = "{way}" is not exact for this query: {found.why}'
+        raise ViewError(Problem(definition.file, definition.line("maintain"), message))
+    tried = [(each, _TRIED[each](attempt)) for each in ways[: ways.index(way)]]
+    left_out = f'it would be exact, but maintain = "{way}" asks for another way'
+    refused = [
+        each if isinstance(each, Refusal) else Refusal(cheaper, left_out, key_problem(definition, left_out))
+        for cheaper, each in tried
+    ]
+    return Maintenance(way, f'maintain = "{way}" asks for it', tuple(refused), found.cost())
+
+
+def _streamed(attempt: _Attempt) -> DataFrame:
+    """The query over a stream."""
+    spark, definition, _ = attempt
+    return apply_query(spark, definition, empty_events(spark, definition, is_stream=True))
+
+
+# ------------------------------------------------------------------------------------------------------------ the ways
+
+
+def _combine(attempt: _Attempt) -> _Accepted | Refusal:
+    spark, definition, query = attempt
+    if definition.sources:
+        return _of_sources(Way.COMBINE, definition)
+    if definition.architecture == "kappa" and (why := why_stream(spark, definition)):
+        return Refusal(Way.COMBINE, why, query_problem(definition, why))
+    try:
+        algebra = Algebra(analyze(query))
+    except NotCombinable as error:
+        return Refusal(Way.COMBINE, error.reason, query_problem(definition, str(error)))
+    if definition.key and not _is_key(definition, query):
+        if definition.architecture == "kappa":
+            why = "its key is not what the query groups by"
+            return Refusal(Way.COMBINE, why, key_problem(definition, why))
+        why = "the key of a Lambda view is always what its query groups by: remove key"
+        raise ViewError(key_problem(definition, why))
+    groups = ", ".join(str(key.expression.sql()) for key in algebra.plan.keys) or "nothing: one row"
+    functions = ", ".join(dict.fromkeys(function.how for function in algebra.plan.functions)) or "none"
+    reason = f"it groups by {groups}, and its functions ({functions}) can be combined from parts"
+    cost = cost_of_combining if definition.architecture == "lambda" else cost_of_combining_log
+    return _Accepted(reason, lambda: cost(spark, definition, algebra))
+
+
+def _is_key(definition: ViewDefinition, query: DataFrame) -> bool:
+    groups = grouping_of(query)
+    return groups is not None and set(definition.key) == set(groups.columns) and not groups.missing
+
+
+def _of_sources(way: Way, definition: ViewDefinition) -> Refusal:
+    is_one = len(definition.sources) == 1
+    why = (
+        f"it reads the table {definition.sources[0].name}, whose rows change" if is_one else "it reads several sources"
+    )
+    message = f"the answer of this query cannot be kept up to date: not {way}: {why}"
+    return Refusal(way, why, query_problem(definition, message))
+
+
+def _stream(attempt: _Attempt) -> _Accepted | Refusal:
+    spark, definition, _ = attempt
+    if definition.sources:
+        return _of_sources(Way.STREAM, definition)
+    try:
+        streamed = _streamed(attempt)
+        key_columns(definition, streamed)
+    except ViewError as error:
+        if definition.key and error.problem.file == definition.file:
+            raise
+        return Refusal(Way.STREAM, error.problem.message, error.problem)
+    if why := stream_problem(spark, streamed):
+        return Refusal(Way.STREAM, why, query_problem(definition, f"this query cannot run as a stream: {why}"))
+    return _Accepted("Spark can run it as a stream", lambda: cost_of_streaming(definition, streamed))
+
+
+def _touched(attempt: _Attempt) -> _Accepted | Refusal:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    from headrace.pipeline.touched.engine import Engine
+    from headrace.pipeline.touched.maintainer import tree_of
+    from headrace.pipeline.touched.top import NotTouchable
+
+    spark, definition, _ = attempt
+    try:
+        tree = tree_of(spark, definition)
+        jobs = Engine(tree).jobs
+        for target in (tree.root, *tree.inputs):
+            jobs.codec(target)
+    except NotTouchable as error:
+        return Refusal(Way.TOUCHED, error.reason, query_problem(definition, str(error)))
+    except UnsuitableSchema as error:
+        return Refusal(Way.TOUCHED, str(error), query_problem(definition, str(error)))
+    except Py4JError as error:  # a plan that the code does not expect: better no view than a wrong one
+        why = f"its plan has a form that Headrace cannot cut ({summary_of(error)})"
+        return Refusal(Way.TOUCHED, why, query_problem(definition, why))
+    return _Accepted(reason_for_touching(tree), lambda: cost_of_touching(definition, tree))
+
+
+def _whole(attempt: _Attempt) -> _Accepted:
+    return _Accepted("every query can be computed from the start", lambda: cost_of_whole(attempt.definition))
+
+
+_TRIED: dict[Way, Callable[[_Attempt], _Accepted | Refusal]] = {
+    Way.COMBINE: _combine,
+    Way.STREAM: _stream,
+    Way.TOUCHED: _touched,
+    Way.WHOLE: _whole,
+}

@@ -1,0 +1,270 @@
+"""Maintains one version: prepares its query once, then computes builds and micro-batches, and commits each.
+
+A micro-batch reads the records since the progress, decodes them, computes what they change (``engine``), and commits
+the changes with the new progress in one transaction (``store``). A micro-batch that was not committed has no effect and
+is repeated.
+
+A build computes everything from the start (``building``) into new tables. Micro-batches of the old tables go on
+meanwhile. Then the same records are applied to the new tables, and one transaction switches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from logging import getLogger
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from headrace.pipeline.decoding.source_rows import REMOVED, source_schema
+from headrace.pipeline.progress.offsets import by_topic, is_before, ranges_between, updated
+from headrace.pipeline.query.view_query import apply_query
+from headrace.pipeline.serving.catalog import Offsets, Progress
+from headrace.pipeline.spark.packed_rows import packed
+from headrace.pipeline.touched.bag import Bag
+from headrace.pipeline.touched.building import Builder, BuildStopped, Counts
+from headrace.pipeline.touched.cutting import cut
+from headrace.pipeline.touched.engine import Changes, Engine, LeafChange
+from headrace.pipeline.touched.operators import Input, Tree
+from headrace.pipeline.touched.placeholders import placeholders
+from headrace.pipeline.touched.source_decoder import SourceDecoder
+from headrace.pipeline.touched.state_table import StateTable
+from headrace.pipeline.touched.store import BuildTables, TouchedStore, shown_schema
+from headrace.pipeline.touched.table_source import TableSource, table_columns
+from headrace.pipeline.touched.tables import ViewTable, build_name
+from headrace.pipeline.touched.top import NotTouchable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.pipeline.decoding.dead_letters import DeadLetters
+    from headrace.pipeline.progress.ranges import OffsetRange
+    from headrace.pipeline.project.definition import ViewDefinition
+    from headrace.pipeline.serving.catalog import Version
+    from headrace.pipeline.touched.master_data import MasterData
+    from headrace.pipeline.version.context import RunContext
+
+logger = getLogger("headrace.views")
+#: At most this many offsets per micro-batch.
+MAX_RECORDS = 20_000
+#: Reads records of the log; the tables have the columns of ``format("headrace")``.
+ReadRecords = Callable[[list["OffsetRange"]], pa.Table]
+
+
+def tree_of(spark: SparkSession, definition: ViewDefinition) -> Tree:
+    """The query of a view, cut into operators.
+
+    :raises NotTouchable: if the query cannot be maintained by touched keys.
+    :raises ViewError: if Spark cannot run the query.
+    """
+    if definition.keep is not None:
+        raise NotTouchable("[keep] is not available in this way yet: remove it")
+    stand_ins = placeholders(spark, {source.name: source_schema(source) for source in definition.inputs})
+    own = None if definition.sources else stand_ins.frames[definition.own_source.name]
+    return cut(apply_query(spark, definition, own, stand_ins.frames if own is None else None), stand_ins.sources)
+
+
+class StepResult(NamedTuple):
+    """
+    :ivar records: how many records were read, including bad ones.
+    """
+
+    progress: Progress
+    records: int
+    bad: int
+
+
+class Maintainer:
+    """One thread at a time may call ``step``, and one ``build``; the two may run side by side."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        definition: ViewDefinition,
+        version: Version,
+        data: MasterData,
+        dead_letters: Mapping[str, DeadLetters],
+    ) -> None:
+        self._context, self._definition, self._data = context, definition, data
+        self._dead_letters = dead_letters
+        self.tree = tree_of(context.spark, definition)
+        self.engine = Engine(self.tree)
+        self.store = TouchedStore(context.database, context.catalog, version.view, version.version)
+        self._sources = {source.name: source for source in definition.inputs}
+        self._builder = Builder(self.engine, context.database, definition.inputs, self._needed)
+        self._current: BuildTables | None = None
+        #: One commit at a time; a switch of builds waits for the micro-batch in progress.
+        self._lock = threading.RLock()
+
+    @property
+    def label(self) -> str:
+        return f"{self.store.view} v{self.store.version}"
+
+    # -------------------------------------------------------------------------------------------------------- tables
+
+    @cached_property
+    def _needed(self) -> dict[str, list[str]]:
+        """By the name of a source, the columns that the query reads."""
+        found: dict[str, list[str]] = {name: [] for name in self._sources}
+        for leaf in self.tree.leaves:
+            known = found[leaf.source]
+            known += [str(each.name()) for each in leaf.output if str(each.name()) not in known]
+        return {
+            name: table_columns(columns)[:-1] if self._sources[name].is_table else columns
+            for name, columns in found.items()
+        }
+
+    @cached_property
+    def _decoders(self) -> dict[str, SourceDecoder]:
+        return {
+            name: SourceDecoder(
+                self.engine.jobs.spark,
+                source,
+                [*self._needed[name], REMOVED] if source.is_table else self._needed[name],
+            )
+            for name, source in self._sources.items()
+        }
+
+    def tables(self, number: int) -> BuildTables:
+        """The tables of a build."""
+        prefix = build_name(self.store.view, self.store.version, number)
+        names = tuple(str(each.name()) for each in self.tree.root.columns)
+        schema = shown_schema(names, self.engine.jobs.codec(self.tree.root).schema)
+        tables = [name for name, source in self._sources.items() if source.is_table]
+        return BuildTables(
+            number,
+            ViewTable(prefix, self.tree.shown, schema, self._context.database),
+            {
+                each.number: StateTable(f"{prefix}_s{each.number}", self.engine.jobs.codec(each))
+                for each in self.tree.inputs
+            },
+            {name: TableSource(f"{prefix}_t{at}", self._decoders[name].schema) for at, name in enumerate(tables)},
+        )
+
+    def current(self) -> BuildTables | None:
+        """The tables that readers see; None before the first build."""
+        if self._current is None:
+            last = self.store.last_build()
+            self._current = None if last is None else self.tables(last.batch)
+        return self._current
+
+    # ------------------------------------------------------------------------------------------------- micro-batches
+
+    def step(self, ranges: list[OffsetRange], records: pa.Table, before: Progress) -> StepResult:
+        """Commits one micro-batch.
+
+        :param ranges: where the records are; they begin at the progress.
+        """
+        with self._lock:
+            build = self.current()
+            assert build is not None, "micro-batches follow the first build"
+            changes, tables, bad = self._computed(build, records)
+            offsets = updated(before.offsets, by_topic({one.topic_partition: one.end for one in ranges}))
+            count = sum(each.num_rows for each in bad.values())
+            self._send(bad, offsets)
+            after = replace(
+                before,
+                batch_id=before.batch_id + 1,
+                offsets=offsets,
+                events=before.events + records.num_rows,
+                dead_letters=before.dead_letters + count,
+            )
+            self.store.commit_step(build, before, after, changes, tables)
+            return StepResult(after, records.num_rows, count)
+
+    def _computed(self, build: BuildTables, records: pa.Table) -> tuple[Changes, dict[str, Bag], dict[str, pa.Table]]:
+        changes: dict[str, LeafChange] = {}
+        tables: dict[str, Bag] = {}
+        bad: dict[str, pa.Table] = {}
+        for name, source in self._sources.items():
+            its_topics = [each for each in pc.unique(records["topic"]).to_pylist() if source.reads(each)]
+            if not its_topics:
+                continue
+            own = records.filter(pc.is_in(records["topic"], pa.array(its_topics, pa.string())))
+            decoded = self._decoders[name].decode(own)
+            bad[name] = decoded.bad
+            if name in build.tables:
+                with self._context.database.read() as connection:
+                    made = build.tables[name].change(connection, decoded.rows)
+                changes[name], tables[name] = made.rows, made.state
+            else:
+                changes[name] = LeafChange(decoded.rows)
+
+        def read(target: Input, keys: frozenset[int]) -> Bag:
+            # A transaction of its own, not open while Spark computes. Only this version writes its tables.
+            with self._context.database.read() as connection:
+                return build.states[target.number].read(connection, keys)
+
+        return self.engine.changes(changes, read), tables, bad
+
+    def _send(self, bad: Mapping[str, pa.Table], offsets: Offsets) -> None:
+        """Sends all dead letters of a micro-batch, and only then stores that they were sent."""
+        for name, rows in bad.items():
+            self._dead_letters[name].send(rows)
+        for sender in self._dead_letters.values():
+            sender.sent_up_to(offsets)
+
+    # -------------------------------------------------------------------------------------------------------- builds
+
+    def build(self, read: ReadRecords, is_stopped: Callable[[], bool]) -> int:
+        """Computes everything from the start, and switches to it.
+
+        :return: the number of the build.
+        :raises BuildStopped: if the build was stopped, and nothing has changed.
+        """
+        last, progress = self.store.last_build(), self.store.progress()
+        target = progress.offsets if progress is not None else self._data.log_ends()
+        build = self.tables((last.batch if last is not None else 0) + 1)
+        self.store.drop_build(build.number)
+        with self._context.database.begin() as connection:
+            build.create(connection)
+        raw = self._data.records(target)
+        if is_stopped():
+            raise BuildStopped
+        counts = self._builder.load(build, raw, is_stopped)
+        if progress is None:
+            self._send_all(raw, counts, target)
+            first = Progress(self.store.view, self.store.version, 0, target, counts.events, sum(counts.bad.values()),
+                             topic_ids=self._data.topic_ids())  # fmt: skip
+            self.store.commit_build(build, target, None, first)
+        else:
+            self._catch_up(build, target, read, is_stopped)
+        self._current = build
+        return build.number
+
+    def _catch_up(
+        self, build: BuildTables, offsets: Offsets, read: ReadRecords, is_stopped: Callable[[], bool]
+    ) -> None:
+        """Applies the records that micro-batches have committed since the cut to the new tables, and switches."""
+        cut_at = offsets
+        while True:
+            with self._lock:
+                progress = self.store.progress()
+                assert progress is not None
+                if is_before(progress.offsets, offsets):
+                    self.store.commit_build(build, cut_at, progress, progress)
+                    self._current = build
+                    return
+            if is_stopped():
+                raise BuildStopped
+            ranges = ranges_between(offsets, progress.offsets, MAX_RECORDS)
+            changes, tables, _ = self._computed(build, read(ranges))
+            with self._context.database.begin() as connection:
+                build.add(connection, changes, tables)
+            offsets = updated(offsets, by_topic({one.topic_partition: one.end for one in ranges}))
+
+    def _send_all(self, raw: DataFrame, counts: Counts, offsets: Offsets) -> None:
+        """Sends the records of the first build that do not decode."""
+        for name, count in counts.bad.items():
+            sender = self._dead_letters[name]
+            if count and sender.topic:
+                logger.info("%s: sending %d records to %s", self.label, count, sender.topic)
+                with packed(self._builder.bad_records(self._sources[name], raw)) as tables:
+                    for rows in tables:
+                        sender.send(rows)
+        for sender in self._dead_letters.values():
+            sender.sent_up_to(offsets)

@@ -1,0 +1,125 @@
+"""A table of the serving database with the rows of one input: the state of a keyed operator.
+
+::
+
+    k           the hash of the row's key; all rows with the same hash are read together
+    h           the identity of the row (``row_codec``)
+    n           how often the row occurs
+    c0, c1, ... its columns, encoded
+
+Rows are stored in the order of k, so that the rows of a key are beside each other. Adding a row that is there adds to
+its n. A row whose n becomes 0 is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import sqlalchemy
+from sqlalchemy import BigInteger, Column, Connection, LargeBinary, MetaData, PrimaryKeyConstraint, Row, Table, Text
+from sqlalchemy.types import TypeEngine
+
+from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.tables import create_table
+from headrace.pipeline.touched.bag import COUNT, Bag
+from headrace.pipeline.touched.row_codec import BYTES, INTEGER, TEXT, RowCodec
+
+_TYPES: dict[str, type[TypeEngine[Any]]] = {INTEGER: BigInteger, BYTES: LargeBinary, TEXT: Text}
+_ARROW = {INTEGER: pa.int64(), BYTES: pa.binary(), TEXT: pa.string()}
+_KEYS_PER_STATEMENT = 20_000
+
+
+class StateTable:
+    def __init__(self, name: str, codec: RowCodec) -> None:
+        self.name, self.codec = name, codec
+        self._columns = [f"c{at}" for at in range(len(codec.storage))]
+        typed = [Column(name, _TYPES[kind]()) for name, kind in zip(self._columns, codec.storage, strict=True)]
+        self.table = Table(
+            name,
+            MetaData(),
+            Column("k", BigInteger, nullable=False, autoincrement=False),
+            Column("h", LargeBinary, nullable=False),
+            Column("n", BigInteger, nullable=False),
+            *typed,
+            PrimaryKeyConstraint("k", "h"),
+            sqlite_with_rowid=False,
+            info={"summed": ("n",)},
+        )
+
+    def create(self, connection: Connection) -> None:
+        create_table(connection, self.table)
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def read(self, connection: Connection, keys: Iterable[int]) -> Bag:
+        """The rows with these keys."""
+        return self._bag([row for portion in _portions(sorted(keys)) for row in self._rows(connection, portion)])
+
+    def read_all(self, connection: Connection) -> Bag:
+        """All rows."""
+        names = ", ".join(map(quoted, ["k", "h", "n", *self._columns]))
+        return self._bag(connection.exec_driver_sql(f"SELECT {names} FROM {quoted(self.name)}").fetchall())
+
+    def _bag(self, found: Sequence[Row[Any]]) -> Bag:
+        if not found:
+            return Bag.empty(self.codec)
+        k, h, n, *columns = zip(*found, strict=True)
+        rows = self.codec.decode(columns) if columns else pa.table({COUNT: n}).select([])
+        return Bag(rows.append_column(COUNT, pa.array(n, pa.int64())), list(k), [bytes(each) for each in h])
+
+    def _rows(self, connection: Connection, keys: Sequence[int]) -> Sequence[Row[Any]]:
+        names = ", ".join(map(quoted, ["k", "h", "n", *self._columns]))
+        select = f"SELECT {names} FROM {quoted(self.name)} WHERE k"
+        if connection.dialect.name == "sqlite":
+            found = connection.exec_driver_sql(
+                f"{select} IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),)
+            )
+        else:
+            found = connection.exec_driver_sql(f"{select} = ANY(%s::bigint[])", (list(keys),))
+        return found.fetchall()
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def add(self, connection: Connection, change: Bag) -> None:
+        """Adds a change: positive counts add rows, negative counts remove them."""
+        if not change:
+            return
+        columns = self.codec.encode(change.rows)
+        add_rows(connection, self.table, self._stored(change, columns))
+        gone = [at for at, count in enumerate(change.counts) if count < 0]
+        if gone:
+            remove_zero(connection, self.table, [(change.keys[at], change.identities[at]) for at in gone])
+
+    def _stored(self, change: Bag, columns: Sequence[Sequence[Any]]) -> pa.Table:
+        arrays = [pa.array(change.keys, pa.int64()), pa.array(change.identities, pa.binary())]
+        arrays.append(change.rows.column(COUNT).combine_chunks())
+        arrays += [pa.array(each, _ARROW[kind]) for each, kind in zip(columns, self.codec.storage, strict=True)]
+        return pa.table(arrays, names=["k", "h", "n", *self._columns])
+
+
+def add_rows(connection: Connection, table: Table, rows: pa.Table) -> None:
+    """Inserts rows; of rows that are there, adds to the columns that ``table.info["summed"]`` names."""
+    if connection.dialect.name == "sqlite":
+        from headrace.pipeline.serving import sqlite_loading
+
+        sqlite_loading.insert(connection, table, rows, update=True)
+    else:
+        from headrace.pipeline.serving import postgresql_loading
+
+        postgresql_loading.insert(connection, table, rows, update=True)
+
+
+def remove_zero(connection: Connection, table: Table, keys: Sequence[tuple[Any, ...]]) -> None:
+    """Deletes those of these rows that occur 0 times."""
+    names = [column.name for column in table.primary_key]
+    (count,) = table.info["summed"]
+    where = sqlalchemy.and_(*(table.c[name] == sqlalchemy.bindparam(f"p{at}") for at, name in enumerate(names)))
+    statement = table.delete().where(where, table.c[count] == 0)
+    connection.execute(statement, [{f"p{at}": value for at, value in enumerate(key)} for key in keys])
+
+
+def _portions(keys: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (keys[start : start + _KEYS_PER_STATEMENT] for start in range(0, len(keys), _KEYS_PER_STATEMENT))

@@ -1,0 +1,103 @@
+"""The tables of a version that is maintained by touched keys, and the SELECT through which readers see its rows.
+
+::
+
+    <view>__v<N>_b<M>          the rows of build M: output columns, sort keys, _key (the row's identity), _copies
+    <view>__v<N>_b<M>_s<I>     the rows of input I of a keyed operator                                (``state_table``)
+    <view>__v<N>_b<M>_t<I>     the newest records of table I of the sources                           (``table_source``)
+
+A build computes all of them from the start. The next build has tables of its own, and replaces the last one in one
+transaction. A row that occurs several times is stored once; the SELECT shows it as often as it occurs.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from sqlalchemy import Connection, Index, Table
+
+from headrace.pipeline.query.plan import SortBy
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.tables import create_table, data_table
+from headrace.pipeline.touched.bag import COUNT, Bag
+from headrace.pipeline.touched.state_table import remove_zero
+from headrace.pipeline.touched.top import Shown
+
+COPIES = "_copies"
+
+
+def build_name(view: str, version: int, build: int) -> str:
+    return f"{view}__v{version}_b{build}"
+
+
+class ViewTable:
+    """The rows of one build.
+
+    :param schema: the columns that readers see, and the sort keys that are not among them.
+    """
+
+    def __init__(self, name: str, shown: Shown, schema: pa.Schema, database: Database) -> None:
+        self.name, self._shown, self._schema, self._database = name, shown, schema, database
+
+    @cached_property
+    def table(self) -> Table:
+        made = data_table(self.name, self._schema.append(pa.field(COPIES, pa.int64())), ())
+        made.info["summed"] = (COPIES,)
+        return made
+
+    def create(self, connection: Connection) -> None:
+        create_table(connection, self.table)
+        # Nearly always empty: the rows that the second part of ``select_sql`` reads.
+        several = self.table.c[COPIES] > 1
+        name = f"{self.name}_copies"
+        Index(name, self.table.c[COPIES], sqlite_where=several, postgresql_where=several).create(connection)
+
+    def add(self, connection: Connection, change: Bag) -> None:
+        if not change:
+            return
+        keys = [identity.hex() for identity in change.identities]
+        columns = [change.rows.column(at) for at in range(len(self._schema))]
+        rows = pa.table([*columns, change.rows.column(COUNT), pa.array(keys, pa.string())],
+                        names=[*self._schema.names, COPIES, "_key"])  # fmt: skip
+        self._database.upsert(connection, self.table, rows)
+        gone = [(key,) for key, count in zip(keys, change.counts, strict=True) if count < 0]
+        if gone:
+            remove_zero(connection, self.table, gone)
+
+    # -------------------------------------------------------------------------------------------------- the SQL view
+
+    def select_sql(self) -> str:
+        shown = self._shown
+        output = ", ".join(map(quoted, shown.output))
+        if not shown.order and shown.limit is None and not shown.offset:
+            return self._all(output)
+        more = [quoted(each.column) for each in shown.order if each.column not in shown.output]
+        everything = self._all(", ".join([output, *more, '"_key"']))
+        # Keys break ties, so that the order does not depend on where a row is stored.
+        order = ", ".join([*map(self._term, shown.order), '"_key"'])
+        limit = "" if shown.limit is None else f" LIMIT {shown.limit}"
+        if shown.offset:  # SQLite has no OFFSET without a LIMIT
+            limit = f"{limit or (' LIMIT -1' if self._database.is_sqlite else '')} OFFSET {shown.offset}"
+        return f"SELECT {output} FROM ({everything}) AS everything ORDER BY {order}{limit}"
+
+    def _all(self, columns: str) -> str:
+        """All rows, and the further copies of those that occur more than once."""
+        table, copies = quoted(self.name), quoted(COPIES)
+        most = f"SELECT max({copies}) FROM {table} WHERE {copies} > 1"
+        numbers = (
+            f"WITH RECURSIVE more(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM more WHERE i < ({most})) "
+            "SELECT i FROM more"
+            if self._database.is_sqlite
+            else f"SELECT i FROM generate_series(2, ({most})) AS more(i)"
+        )
+        again = f"SELECT {columns} FROM {table} JOIN ({numbers}) AS copy ON copy.i <= {copies} WHERE {copies} > 1"
+        return f"SELECT {columns} FROM {table} UNION ALL {again}"
+
+    def _term(self, order: SortBy) -> str:
+        """A term of ORDER BY, for both databases. Texts are sorted by their bytes, as in Spark."""
+        is_text = pa.types.is_string(self._schema.field(order.column).type)
+        collation = "" if self._database.is_sqlite or not is_text else ' COLLATE "C"'
+        direction = "DESC" if order.descending else "ASC"
+        return f"{quoted(order.column)}{collation} {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"

@@ -1,0 +1,1 @@
+"""Keeps a view by computing its whole answer again, and swapping it in one transaction."""

@@ -1,0 +1,1 @@
+"""``headrace sources``: ``command`` has the parser, ``records`` reads the newest records of topics."""
