@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from random import shuffle
 from typing import Any, Self, TypeVar
 
 from headrace.client.config import ClientConfig, parse_address
@@ -30,6 +29,7 @@ from headrace.client.errors import (
 )
 from headrace.client.metadata import Metadata
 from headrace.client.metrics.connections import ConnectionMetrics
+from headrace.client.own_random import shuffle
 from headrace.client.pool import ConnectionPool
 from headrace.client.retry import Backoff, Deadline
 from headrace.client.types import Node, PartitionInfo

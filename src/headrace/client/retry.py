@@ -5,8 +5,8 @@ the clients of a restarted broker from connecting all at once (KIP-144, KIP-580)
 """
 
 from collections.abc import Callable
-from random import random
 
+from headrace.client.own_random import random
 from headrace.runtime.clock import Clock
 
 JITTER = 0.2

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
 from functools import partial
-from random import randrange
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from headrace.client.own_random import randrange
 
 try:
     import numba as _numba  # noqa: F401  so that one place reports missing packages

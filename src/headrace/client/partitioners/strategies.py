@@ -23,9 +23,9 @@ returns 0..n-1.
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from random import randrange
 from typing import NamedTuple
 
+from headrace.client.own_random import randrange
 from headrace.client.partitioners.murmur2 import partition_for_key as murmur2_partition
 
 Draw = Callable[[int], int]

@@ -37,10 +37,10 @@ caller's thread while the sender drains on another.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from random import random
 from threading import RLock
 
 from headrace.client.encoded_batch import EncodedBatch
+from headrace.client.own_random import random
 from headrace.client.partitioners.strategies import LoadTable
 from headrace.client.producer.accumulator_options import AccumulatorOptions
 from headrace.client.producer.batch import ProducerBatch, record_bound_bytes

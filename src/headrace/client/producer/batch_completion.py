@@ -6,8 +6,8 @@ accumulator's lock is held around all calls. Time is passed in.
 
 from collections.abc import Callable, Mapping
 from math import ceil
-from random import random
 
+from headrace.client.own_random import random
 from headrace.client.producer.accumulator_options import AccumulatorOptions
 from headrace.client.producer.batch import ProducerBatch
 from headrace.client.producer.buffer_pool import BufferPool

@@ -21,10 +21,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from math import inf
-from random import uniform
 from typing import Any, Protocol
 
 from headrace.client.errors import ErrorCode, HeadraceError, SaslAuthenticationFailed, UnsupportedMechanism
+from headrace.client.own_random import uniform
 from headrace.client.security.connection_security import Credentials
 from headrace.peer_log import one_line
 from headrace.protocol.api import Api

@@ -26,10 +26,10 @@ from collections.abc import Callable
 from enum import Enum, auto
 from logging import getLogger
 from math import inf
-from random import uniform
 from typing import Any
 from uuid import UUID
 
+from headrace.client.own_random import uniform
 from headrace.client.telemetry.subscription import DEFAULT_PUSH_INTERVAL_MS, Subscription
 from headrace.protocol.kio import ErrorCode
 

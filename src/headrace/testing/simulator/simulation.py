@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace import AsyncAdmin
+from headrace.client import own_random
 from headrace.client.admin.types import NewTopic
 from headrace.client.errors import HeadraceError
 from headrace.testing.simulator.checker import InvariantMonitor, check_end, read_log
@@ -56,14 +57,16 @@ def simulate(
 
 @contextmanager
 def seeded_randomness(seed: int) -> Iterator[None]:
-    """Makes ``random`` and ``os.urandom`` draw from the seed: also ids and back-off times depend on it."""
-    state, urandom = random.getstate(), os.urandom
+    """Makes all random numbers depend on the seed: also ids (``os.urandom``) and the back-off times of clients."""
+    state, state_of_clients, urandom = random.getstate(), own_random.getstate(), os.urandom
     random.seed(seed)
+    own_random.seed(seed)
     os.urandom = random.randbytes
     try:
         yield
     finally:
         os.urandom = urandom
+        own_random.setstate(state_of_clients)
         random.setstate(state)
 
 
