@@ -21,6 +21,8 @@ from headrace.testing.postgresql_process import PostgresqlProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: How many sessions of Spark the workers of pytest-xdist share.
+SPARK_GROUPS = 2
 _numbers = count()
 _SPARK_CONF = {
     "spark.ui.enabled": "false",
@@ -64,10 +66,15 @@ def database(database_url: str) -> Iterator[Database]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests on Spark go to one worker of pytest-xdist: a session takes seconds to start, and a gigabyte."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    """All tests on Spark go to few workers of pytest-xdist: a session takes seconds to start, and a gigabyte.
+
+    Every worker of pytest-xdist collects the tests in the same order, so all of them divide the modules alike.
+    """
+    with_spark = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
+    modules = sorted({item.nodeid.partition("::")[0] for item in with_spark})
+    for item in with_spark:
+        number = modules.index(item.nodeid.partition("::")[0]) % SPARK_GROUPS
+        item.add_marker(pytest.mark.xdist_group(f"spark-{number}"))
 
 
 class Kafka(NamedTuple):

@@ -70,7 +70,6 @@ class Shell:
             self.runner.communicate()
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(1500)
 def test_the_guide_runs(tmp_path: Path) -> None:
     with Broker() as broker:

@@ -19,7 +19,6 @@ def test_every_option_is_in_the_guide(name: str) -> None:
     assert f"`{name}`" in GUIDE.read_text(encoding="utf-8")
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(300)
 def test_the_guide_runs(spark, capsys: pytest.CaptureFixture[str]) -> None:
     text = GUIDE.read_text(encoding="utf-8")
