@@ -1,6 +1,6 @@
 """Measures what many views cost: the time until all serve, and the CPU time of ``headrace views run``.
 
-    .venv/bin/python bench/many_views.py [--before COMMIT] [--views 1 8] [--architectures lambda kappa] [--only start]
+    .venv/bin/python bench/many_views.py [--before COMMIT] [--views 1 8] [--architectures lambda demo] [--only start]
 
 A topic has four partitions. Each view counts, sums and takes the maximum by 50 or by 500 keys. The rows are
 
@@ -8,6 +8,8 @@ A topic has four partitions. Each view counts, sums and takes the maximum by 50 
   ``--before`` the two commits take turns, and the medians are compared;
 * CPU at rest, CPU at 1,000 events per second, memory, and the time from producing an event until a SQL query on a view
   returns it. Only this checkout is measured, unless ``--before`` is given with ``--only cpu``.
+
+``demo`` is the two views of ``headrace views init``, a Lambda view and a Kappa view; only its start is measured.
 
 CPU and memory are those of the whole process tree: Python, Java and Spark's Python workers. The broker and the producer
 are not counted. ``apply`` is not measured: each side applies its files once, and each turn begins with a copy.
@@ -40,6 +42,8 @@ from commits import Side, checkout
 PARTITIONS = 4
 FIRST_RECORDS = 20_000
 RATE = 1_000
+DEMO = "demo"
+_ARCHITECTURES = ["lambda", "kappa"]
 _KEYS = (50, 500)
 _START_SECONDS = 400
 _QUERY = "SELECT k{keys} AS page, count(*) AS n, sum(ms) AS ms, max(number) AS latest FROM events GROUP BY 1"
@@ -68,6 +72,17 @@ def write_project(folder: Path, address: str, topic: str, architecture: str, vie
         head = f'topics = ["{topic}"]\narchitecture = "{architecture}"\nquery = "{name}.sql"\n'
         (folder / "views" / f"{name}.toml").write_text(head + decode)
         (folder / "views" / f"{name}.sql").write_text(_QUERY.format(keys=_KEYS[number % 2]))
+
+
+def write_demo(folder: Path, address: str) -> None:
+    """The project of ``headrace views init``, and its clicks, if the topic has none yet."""
+    init = [str(Path(sys.executable).parent / "headrace"), "views", "init", str(folder), "--bootstrap-server", address]
+    made = subprocess.run([*init, "--create-topics"], check=True, capture_output=True, text=True, timeout=60)
+    settings = folder / "headrace.toml"
+    settings.write_text(settings.read_text().replace("headrace-views.db", "views.db"))
+    if "created the topic clicks" in made.stdout + made.stderr:
+        produce = [sys.executable, str(folder / "produce.py"), str(FIRST_RECORDS), str(FIRST_RECORDS)]
+        subprocess.run(produce, check=True, timeout=60)
 
 
 def apply(side: Side, folder: Path) -> None:
@@ -286,12 +301,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", metavar="COMMIT", help="the commit to compare the starts with")
     parser.add_argument("--views", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--architectures", nargs="+", choices=["lambda", "kappa"], default=["lambda", "kappa"])
+    parser.add_argument("--architectures", nargs="+", choices=[*_ARCHITECTURES, DEMO], default=_ARCHITECTURES)
     parser.add_argument("--only", choices=["start", "cpu"], help="a part of the rows")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side for the starts (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=30.0, help="of load per CPU row (default %(default)s)")
     options = parser.parse_args()
-    rows = [(architecture, views) for architecture in options.architectures for views in options.views]
+    rows = [(name, views) for name in options.architectures for views in (options.views if name != DEMO else [2])]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-many-")))
         sides = [Side("after", servers.ROOT)]
@@ -299,16 +314,23 @@ def main() -> None:
             sides.insert(0, Side("before", stack.enter_context(checkout(options.before))))
         server = stack.enter_context(servers.headrace(folder / "data"))
         for row in rows:
-            topic = f"events-{row[0]}-{row[1]}"
-            loads.create_topic(server, topic, PARTITIONS)
-            events = Events(server, topic)
-            events.send_first()
             applied = {side.name: folder / f"{side.name}-{row[0]}-{row[1]}" / "applied" for side in sides}
+            events = None
+            if row[0] != DEMO:
+                topic = f"events-{row[0]}-{row[1]}"
+                loads.create_topic(server, topic, PARTITIONS)
+                events = Events(server, topic)
+                events.send_first()
             for side in sides:
-                write_project(applied[side.name], server.address, topic, *row)
+                if events is None:
+                    write_demo(applied[side.name], server.address)
+                else:
+                    write_project(applied[side.name], server.address, topic, *row)
                 apply(side, applied[side.name])
             if options.only != "cpu":
                 measure_starts(sides, applied, row, options.rounds)
+            if events is None:
+                continue
             for side in sides if options.only == "cpu" else sides[-1:] if options.only is None else []:
                 measure_cpu(side, applied[side.name], events, row, options.seconds)
         is_good = report(sides)
