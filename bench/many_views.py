@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import shutil
 import signal
 import sqlite3
@@ -36,6 +37,7 @@ from pathlib import Path
 import confluent_kafka
 import loads
 import psutil
+import report
 import servers
 from commits import Side, checkout
 
@@ -273,18 +275,18 @@ def measure_starts(sides: list[Side], applied: dict[str, Path], row: tuple[str, 
                 side.note(f"{row[1]} {row[0]}: CPU until all serve, s", started.cpu_seconds())
 
 
-def report(sides: list[Side]) -> bool:
-    """Prints the medians; returns whether every bar is reached."""
+def table_of(sides: list[Side]) -> tuple[list[str], bool]:
+    """The medians, as lines of Markdown, and whether every bar is reached."""
     is_good = True
-    print(f"\n| | {' | '.join(side.name for side in sides)} | to reach | |\n|---|{'---|' * len(sides)}---|---|")
+    lines = [f"| | {' | '.join(side.name for side in sides)} | to reach | |", f"|---|{'---|' * len(sides)}---|---|"]
     for row in sides[-1].numbers:
         values = [statistics.median(side.numbers[row]) if row in side.numbers else float("nan") for side in sides]
         bar = _bar(row, values)
         verdict = "" if bar is None else "reached" if values[-1] <= bar else "**not reached**"
         is_good &= verdict != "**not reached**"
-        shown = " | ".join(f"{value:.3g}" for value in values)
-        print(f"| {row} | {shown} | {'' if bar is None else f'≤ {bar:.3g}'} | {verdict} |")
-    return is_good
+        shown = " | ".join("" if math.isnan(value) else f"{value:.3g}" for value in values)
+        lines.append(f"| {row} | {shown} | {'' if bar is None else f'≤ {bar:.3g}'} | {verdict} |")
+    return lines, is_good
 
 
 def _bar(row: str, values: list[float]) -> float | None:
@@ -305,6 +307,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["start", "cpu"], help="a part of the rows")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side for the starts (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=30.0, help="of load per CPU row (default %(default)s)")
+    parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md")
     options = parser.parse_args()
     rows = [(name, views) for name in options.architectures for views in (options.views if name != DEMO else [2])]
     with contextlib.ExitStack() as stack:
@@ -333,7 +336,10 @@ def main() -> None:
                 continue
             for side in sides if options.only == "cpu" else sides[-1:] if options.only is None else []:
                 measure_cpu(side, applied[side.name], events, row, options.seconds)
-        is_good = report(sides)
+        lines, is_good = table_of(sides)
+    print("", *lines, sep="\n")
+    if options.write:
+        report.write("many-views", "\n".join([report.measured(), "", *lines]))
     sys.exit(0 if is_good else 1)
 
 

@@ -63,13 +63,18 @@ class Table:
 
     def markdown(self, *more: str) -> str:
         lines = [
-            f"Measured on {datetime.date.today()}, {servers.machine()}; Python {sys.version.split()[0]}.",
+            measured(),
             "",
             f"| | {self.peer} | Headrace | ratio | to reach | |",
             "|---|---|---|---|---|---|",
             *(row.line for row in self.rows.values() if not (isnan(row.apache) and isnan(row.headrace))),
         ]
         return "\n".join([*lines, "", *self.remarks, *([""] if self.remarks else []), *more])
+
+
+def measured() -> str:
+    """When and where a table was measured."""
+    return f"Measured on {datetime.date.today()}, {servers.machine()}; Python {sys.version.split()[0]}."
 
 
 def write(name: str, text: str) -> None:
