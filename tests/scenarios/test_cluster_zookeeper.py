@@ -89,10 +89,12 @@ def test_on_a_real_zookeeper_below_a_chroot(tmp_path, mortal_zookeeper):
             mortal_zookeeper.kill()
             load.flows()
             mortal_zookeeper.start()
+            harness.wait_until_all_live()  # on a busy machine a session may end meanwhile
             harness.create("later", 3)
             mortal_zookeeper.pause()
             load.flows(1_000)
             mortal_zookeeper.resume()
+            harness.wait_until_all_live()
             harness.create("last", 3)
         load.check()
 

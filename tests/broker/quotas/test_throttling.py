@@ -79,12 +79,13 @@ def test_each_client_of_the_default_has_its_own_rate(manual):
 def test_a_produce_without_an_answer_mutes_too(manual):
     with manual.client() as client:
         topic = client.create_topic()
-        manual.set_quota(producer_byte_rate=10_000, request_percentage=0.00001)
+        manual.set_quota(producer_byte_rate=1_000, request_percentage=0.00001)
         client.send(Api.METADATA, 12, topics=[], allow_auto_topic_creation=False,
                     include_cluster_authorized_operations=False, include_topic_authorized_operations=False)  # fmt: skip
         assert throttle_ms(client.receive()) == 1_000, "the time of requests is limited"
         manual.wait(60_000)
-        produce(client, topic, 200_000, acks=0, send=lambda *a, **f: client.send(*a, expects_answer=False, **f))
+        # So few bytes that they arrive at once: nothing else says when the broker has handled the request.
+        produce(client, topic, 20_000, acks=0, send=lambda *a, **f: client.send(*a, expects_answer=False, **f))
         client.send(Api.API_VERSIONS, 0)
         settle(manual.broker)
         assert manual.muted == ["Produce"]
