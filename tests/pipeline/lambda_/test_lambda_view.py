@@ -106,6 +106,7 @@ def test_a_version_from_its_first_batch_on(harness):
         harness.check()
         assert ask(harness, view, full=True) is None
         assert batches(harness) == [3]
+        assert harness.context.metrics.of(*harness.key).batches == 3
         harness.check()
         restart = harness.context.catalog.add_request(harness.version.view, "restart")
         with pytest.raises(Refused, match="has no request 'restart'"):

@@ -141,9 +141,7 @@ class BatchLayer:
             rows = self._load(number, cut, since, counts if progress is None else None, is_stopped)
             self._send_dead_letters(cut, counts.dead_letters)
             self._store.commit_batch(number, cut, events=counts.events, dead_letters=counts.dead_letters)
-        seconds = (clock.monotonic_ms() - began_ms) / 1000
-        self._context.metrics.batch(self._store.view, self._store.version, seconds=seconds)
-        return BatchResult(number, cut, True, since is None, rows, seconds)
+        return BatchResult(number, cut, True, since is None, rows, (clock.monotonic_ms() - began_ms) / 1000)
 
     def archive(self) -> None:
         """Copies everything that the speed layer has read to the archive, without a batch.

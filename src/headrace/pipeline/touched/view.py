@@ -3,9 +3,6 @@
 Between builds, micro-batches follow the log, every ``trigger_ms``. In a Kappa view the first build is the replay, and
 there is no other: a change of the definition makes a new version. In a Lambda view a build is a batch: it is computed
 again from the archive every ``batch_every_ms``, or when it is asked for.
-
-All state is in the serving database, the log and the archive, so a version starts in the same way after a crash and
-after a stop.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ class TouchedVersion(BuiltVersion):
     def _catch_up(self) -> None:
         parts = self._opened
         if self._last_build() is None:
-            self._counted_build()
+            self._run_build(is_full=True)
         target = parts.data.log_ends()
         while not is_before(target, parts.steps.progress().offsets):
             parts.steps.step()
@@ -89,8 +86,8 @@ class TouchedVersion(BuiltVersion):
     def _last_build(self) -> Batch | None:
         return self._opened.maintainer.store.last_build()
 
-    def _build(self) -> int:
-        return self._opened.maintainer.build(self._opened.steps.read, self._stopping.is_set)
+    def _build(self, *, is_full: bool) -> str:  # noqa: ARG002  every build is full
+        return f"build {self._opened.maintainer.build(self._opened.steps.read, self._stopping.is_set)}"
 
     def _follow(self) -> None:
         self._opened.steps.run(self._stopping)

@@ -6,9 +6,12 @@
     thread "orders v1 follow"                   | what a way does between builds
 
 The first build covers everything that the log has. Further builds are due ``batch_every_ms`` after the last one,
-whichever process ran it, if the version wants them (``_is_rebuilt``), or when a command asks. A build that fails for a
-transient reason is tried again later, and the version goes on. Any other failure ends the version, and the runner
-handles it.
+whichever process ran it, if the version wants them (``_is_rebuilt``), or when a command asks. A request that arrives
+while a build runs is answered by the next build. A build that fails for a transient reason is tried again later, and
+the version goes on. Any other failure ends the version, and the runner handles it.
+
+All state is in the serving database, the log and the archive, so a version starts in the same way after a crash and
+after a stop.
 
 If builds are rare, the records of a Lambda view are still copied to the archive every hour: the next build needs them,
 and the log may delete them.
@@ -42,7 +45,7 @@ _POLL_S = 0.2
 #: The wait after a build that failed.
 _TRY_AGAIN_MS = 30_000
 #: How long a record may be in the log and not in the archive.
-_ARCHIVE_EVERY_MS = 3_600_000
+ARCHIVE_EVERY_MS = 3_600_000
 #: How often ``stop`` checks whether a thread has ended.
 _JOIN_S = 0.5
 
@@ -78,8 +81,12 @@ class BuiltVersion(RunningVersion):
         """The build that readers see."""
 
     @abstractmethod
-    def _build(self) -> int:
-        """Computes everything from the start and commits it. Returns the number of the build."""
+    def _build(self, *, is_full: bool) -> str | None:
+        """Computes the answer and commits it.
+
+        :param is_full: whether to compute it from the start; a way may always do so.
+        :return: what was committed, for the log; None if there was nothing to do.
+        """
 
     @abstractmethod
     def _follow(self) -> None:
@@ -184,7 +191,10 @@ class BuiltVersion(RunningVersion):
 
     @contextmanager
     def _jobs(self, name: str) -> Iterator[None]:
-        """Tags the jobs of this thread, so that they can be cancelled, and gives them their own scheduler pool."""
+        """Tags the jobs of this thread, so that they can be cancelled, and gives them their own scheduler pool.
+
+        With spark.scheduler.mode=FAIR, builds and what runs between builds do not wait for each other.
+        """
         context = self.context.spark.sparkContext
         context.addJobTag(self._tag)
         context.setLocalProperty("spark.scheduler.pool", f"{self.label} {name}")
@@ -203,16 +213,20 @@ class BuiltVersion(RunningVersion):
 
     def _builds(self) -> None:
         self._check_topics()
-        last = self._last_build()
-        if last is None:
-            self._counted_build()
-            self._schedule(self.context.clock.wall_ms())
-        else:
-            self._schedule(last.created_ms)
+        self._begin()
         self._has_build = True
         self._run_thread("follow", self._follow)
         while (work := self._next()) is not None:
             work()
+
+    def _begin(self) -> None:
+        """Makes sure that there is an answer, and schedules the next build."""
+        last = self._last_build()
+        if last is None:
+            self._run_build(is_full=True)
+            self._schedule(self.context.clock.wall_ms())
+        else:
+            self._schedule(last.created_ms)
 
     def _next(self) -> Callable[[], None] | None:
         """Waits until there is work, and returns it; None when the version stops."""
@@ -231,7 +245,7 @@ class BuiltVersion(RunningVersion):
     def _requested_build(self, requests: list[Request]) -> None:
         """Runs a build, and answers the requests that were open when it began."""
         try:
-            self._counted_build()
+            self._run_build(is_full=any(request.detail.get("full") for request in requests))
         except Exception as error:
             if self._stopping.is_set():
                 raise
@@ -242,20 +256,21 @@ class BuiltVersion(RunningVersion):
             self._answer(requests, None)
             self._schedule(self.context.clock.wall_ms())
 
-    def _counted_build(self) -> None:
+    def _run_build(self, *, is_full: bool) -> None:
         clock = self.context.clock
         began_ms = clock.monotonic_ms()
         with self.work.of(Work.BATCH):
-            number = self._build()
-        seconds = (clock.monotonic_ms() - began_ms) / 1000
-        self.context.metrics.batch(*self.version.key, seconds=seconds)
-        logger.info("%s: build %d is committed: %.1f s", self.label, number, seconds)
+            committed = self._build(is_full=is_full)
+        if committed is not None:
+            seconds = (clock.monotonic_ms() - began_ms) / 1000
+            self.context.metrics.batch(*self.version.key, seconds=seconds)
+            logger.info("%s: %s is committed: %.1f s", self.label, committed, seconds)
 
     def _scheduled_archive(self) -> None:
         try:
             with self.work.of(Work.BATCH):
                 self._archive()
-            self._archive_due_ms = self.context.clock.wall_ms() + _ARCHIVE_EVERY_MS
+            self._archive_due_ms = self.context.clock.wall_ms() + ARCHIVE_EVERY_MS
         except Exception as error:  # noqa: BLE001  raised again unless it is transient
             self._archive_due_ms = self._try_again_ms(error)
 
@@ -275,4 +290,4 @@ class BuiltVersion(RunningVersion):
         """Schedules what follows a build that was committed at that time."""
         every_ms = self.definition.lambda_.batch_every_ms if self._is_rebuilt else 0
         self._due_ms = last_ms + every_ms if every_ms else None
-        self._archive_due_ms = last_ms + _ARCHIVE_EVERY_MS
+        self._archive_due_ms = last_ms + ARCHIVE_EVERY_MS

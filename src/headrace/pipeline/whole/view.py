@@ -56,7 +56,7 @@ class WholeVersion(BuiltVersion):
         return records_read(spark, jobs_with_tag(spark, self._tag))
 
     def run_once(self) -> None:
-        self._once(self._counted_build)
+        self._once(lambda: self._run_build(is_full=True))
 
     def drop(self) -> None:
         with self.context.database.begin() as connection:
@@ -86,10 +86,10 @@ class WholeVersion(BuiltVersion):
     def _last_build(self) -> Batch | None:
         return self._opened.store.last_build()
 
-    def _build(self) -> int:
+    def _build(self, *, is_full: bool) -> str:  # noqa: ARG002  every build is full
         number = self._opened.build(self._stopping.is_set)
         self._observe_commit()
-        return number
+        return f"build {number}"
 
     def _observe_commit(self) -> None:
         progress = self._opened.store.progress()
