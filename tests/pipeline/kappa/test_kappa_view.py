@@ -186,6 +186,22 @@ def test_killed_inside_of_the_transaction_and_between_the_commit_and_the_checkpo
     assert len(small.messages(definition.dead_letters)) == 1, "the first attempt had sent it, and noted that"
 
 
+class EndsTheThread(Catalog):
+    def set_progress(self, connection, progress):
+        raise SystemExit(3)
+
+
+@ways
+def test_what_is_no_exception_ends_the_version_too(small, way):
+    """py4j tells Java of exceptions only: a stream would wait for ever."""
+    small.way = way
+    small.apply(small.definition())
+    small.clicks(5)
+    with pytest.raises(SystemExit):
+        small.run_once(catalog=EndsTheThread(small.database))
+    assert small.progress() is None
+
+
 # -------------------------------------------------------------------------------------------------------------- queries
 
 
@@ -332,6 +348,24 @@ def test_a_version_keeps_the_way_in_which_it_began(small):
     small.check(definition)
     assert what_is_there(small) == {"table", "checkpoint", "group"}
     assert small.progress().batch_id == 1, "the second run continues the checkpoint of the first"
+
+
+@pytest.mark.parametrize("stored", ["combine", "stream"])
+def test_a_version_is_kept_in_the_way_that_the_catalog_has(small, stored):
+    """Whatever the master is: ``apply`` has chosen by the master of the project, and ``status`` shows its choice."""
+    definition = small.definition()
+    version = small.apply(definition)
+    with small.database.begin() as connection:
+        small.catalog.set_definition(connection, "pages", version, definition.as_dict() | {"way": stored})
+    small.clicks(5)
+    name, other = "spark.headrace.viewsMaster", {"combine": "spark://master:7077", "stream": "local[2]"}
+    small.spark.conf.set(name, other[stored])
+    try:
+        small.run_once()
+    finally:
+        small.spark.conf.unset(name)
+    small.check(definition)
+    assert ("checkpoint" in what_is_there(small)) is (stored == "stream")
 
 
 def test_a_total_over_nothing_is_one_row(small):

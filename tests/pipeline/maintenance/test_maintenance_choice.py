@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.maintenance import choice
 from headrace.pipeline.maintenance.choice import choose
 from headrace.pipeline.maintenance.explanation import explain_view, lines_of
 from headrace.pipeline.maintenance.ways import MEANINGS, WAYS_OF, Way, stored_way
@@ -88,11 +87,19 @@ def test_a_kappa_view_without_a_watermark_is_combined(spark):
     assert "partial results, in the row of the group" in found.cost.state
 
 
-def test_a_kappa_view_on_a_cluster_streams(spark, monkeypatch):
-    monkeypatch.setattr(choice, "why_stream", lambda *_: "on a Spark cluster")
-    found = choose(spark, view(PAGES, "kappa"))
+def test_a_kappa_view_on_a_cluster_streams(spark):
+    """Also if it is applied by a Spark on this machine, as ``views apply`` starts it."""
+    spark.conf.set("spark.headrace.viewsMaster", "spark://master:7077")
+    try:
+        found = choose(spark, view(PAGES, "kappa"))
+        asked = choose(spark, view(PAGES, "kappa", maintain="combine"))
+    finally:
+        spark.conf.unset("spark.headrace.viewsMaster")
     assert found.way is Way.STREAM
-    assert [(each.way, each.why) for each in found.refused] == [(Way.COMBINE, "on a Spark cluster")]
+    (refused,) = found.refused
+    assert refused.way is Way.COMBINE
+    assert "on a Spark cluster" in refused.why
+    assert asked.way is Way.COMBINE
     assert "one entry per group, forever: the view has no [watermark]" in found.cost.state
 
 

@@ -40,6 +40,13 @@ def test_the_project_wins_except_for_the_time_zone(tmp_path):
     assert (conf["spark.ui.enabled"], conf["spark.x"], conf["spark.sql.session.timeZone"]) == ("true", "y", "UTC")
 
 
+def test_a_session_that_checks_queries_knows_the_master_of_the_views(tmp_path):
+    on_cluster = replace(project(tmp_path), spark_master="spark://master:7077")
+    name = "spark.headrace.viewsMaster"
+    assert session_conf(on_cluster, "local[1]", is_short=True)[name] == "spark://master:7077"
+    assert session_conf(on_cluster, "local[2]")[name] == "local[2]"  # headrace views run --master
+
+
 def with_memory(folder: Path, memory: str, **conf: str) -> Project:
     return replace(project(folder, **conf), spark_memory=memory)
 

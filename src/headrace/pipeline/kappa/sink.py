@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
+from headrace.client.errors import HeadraceError
 from headrace.pipeline.kappa.batch_counts import BatchCounts, counts_of
 from headrace.pipeline.kappa.batch_reread import BatchReread
 from headrace.pipeline.kappa.batch_rows import BatchRows
@@ -84,9 +85,13 @@ class KappaSink:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:
             self._commit_batch(frame, batch_id)
-        except BaseException as error:
+        except Exception as error:
             self.error = error
             raise
+        except BaseException as error:
+            # py4j tells Java of an Exception only. Without an answer the stream would wait for ever.
+            self.error = error
+            raise HeadraceError(f"batch {batch_id} of {self._version.label} ended with {error!r}") from error
 
     # ------------------------------------------------------------------------------------------------------ a batch
 

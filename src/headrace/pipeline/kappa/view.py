@@ -1,4 +1,4 @@
-"""Runs a version of a Kappa view, in one of two ways. The way is chosen when the version starts for the first time.
+"""Runs a version of a Kappa view, in one of two ways.
 
 ===========  =========================================================================================================
 combine      the answer is combined from partial results (``combined``). A micro-batch of a few records needs no Spark
@@ -7,9 +7,10 @@ stream       a Spark stream keeps the state of the query (``stream``)
 ===========  =========================================================================================================
 
 ``maintenance.choice`` chooses the way when a view is applied, and the catalog stores it: a query is combined if its
-partial results can be merged (``query.plan``), unless it has a watermark, because only Spark drops late events. On a
-Spark cluster a version is a stream, whatever the catalog says: the groups of a large view should stay on the executors.
-A version keeps its way as long as it exists: its table has either partial columns or a checkpoint beside it.
+partial results can be merged (``query.plan``), unless it has a watermark, because only Spark drops late events, or the
+views of the project run on a Spark cluster: the groups of a large view should stay on the executors. A version that was
+applied before ways were stored chooses when it starts for the first time. A version keeps its way as long as it exists:
+its table has either partial columns or a checkpoint beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import NotCombinable, analyze
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Version
-from headrace.pipeline.spark.session import is_local
+from headrace.pipeline.spark.session import is_local, views_master
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.running_version import RunningVersion
 
@@ -85,8 +86,8 @@ class KappaView(RunningVersion):
         """How partial results are combined; None if the version is a stream."""
         is_combined = self._is_combined()
         if is_combined is None:
-            may_be = "stream" not in (self.version.definition.get("way"), self.definition.maintain)
-            is_combined = may_be and why_stream(self.context.spark, self.definition) is None
+            way = self.version.definition.get("way") or self.definition.maintain
+            is_combined = way == "combine" if way else why_stream(self.context.spark, self.definition) is None
         if not is_combined:
             return None
         spark, definition = self.context.spark, self.definition
@@ -109,7 +110,7 @@ def why_stream(spark: SparkSession, definition: ViewDefinition) -> str | None:
     """Why a new version is a Spark stream, even if its partial results can be merged; None if it need not be one."""
     if definition.watermark:
         return "it has a watermark, and only Spark's streams drop late events"
-    if definition.maintain != "combine" and not is_local(spark.sparkContext.master or ""):
+    if definition.maintain != "combine" and not is_local(views_master(spark)):
         return "on a Spark cluster the groups of a Kappa view stay on the executors"
     return None
 

@@ -58,6 +58,8 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 _JAVA_OPTIONS, _HEAP = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
+#: The master with which the views of the project run, also in the session of a command that only checks queries.
+_VIEWS_MASTER = "spark.headrace.viewsMaster"
 
 #: Text, not a function of this module: Spark sends functions by name, and this package may be missing there.
 HAS_PACKAGE = """
@@ -147,7 +149,8 @@ def session_conf(project: Project, master: str, *, is_short: bool = False) -> di
         conf["spark.sql.shuffle.partitions"] = str(_cores(master))
     # If an option occurs twice, Java takes the last one, so the options of the project win.
     options = [_END_WITHOUT_MEMORY, project.spark_conf.get(_JAVA_OPTIONS, _SHORT_LIVED if is_short else "")]
-    return conf | dict(project.spark_conf) | {_JAVA_OPTIONS: " ".join(options).strip()} | _ALWAYS
+    always = _ALWAYS | {_VIEWS_MASTER: project.spark_master if is_short else master}
+    return conf | dict(project.spark_conf) | {_JAVA_OPTIONS: " ".join(options).strip()} | always
 
 
 def _heap(project: Project, is_short: bool) -> str:
@@ -155,6 +158,11 @@ def _heap(project: Project, is_short: bool) -> str:
     if project.spark_memory:
         return project.spark_memory
     return "" if is_short or "SPARK_DRIVER_MEMORY" in os.environ else chosen_heap()
+
+
+def views_master(spark: SparkSession) -> str:
+    """The master with which the views of the project run."""
+    return spark.conf.get(_VIEWS_MASTER, None) or spark.sparkContext.master or ""
 
 
 def is_local(master: str) -> bool:
@@ -263,4 +271,5 @@ __all__ = [
     "open_session",
     "package_archive",
     "session_conf",
+    "views_master",
 ]
