@@ -31,6 +31,23 @@ def test_a_window_is_two_key_columns(spark, events):
     assert plan.key_columns == ("_k0_start", "_k0_end")
 
 
+def test_nan_is_sorted_as_the_largest_number(spark, events):
+    """SQLite stores it as NULL."""
+    query = "SELECT page, avg(ms) AS mean FROM events GROUP BY page ORDER BY mean DESC, sqrt(max(ms)) LIMIT 3"
+    plan = analyze(spark.sql(query))
+    assert plan.order == (
+        SortBy("_order_0", True, False),
+        SortBy("mean", True, False),
+        SortBy("_order_2", False, True),
+        SortBy("_order_3", False, True),
+    )
+
+
+def test_arrays_are_not_sorted_by_a_database(spark, events):
+    with pytest.raises(NotCombinable, match=r"it sorts by .*, which has the type array<bigint>"):
+        analyze(spark.sql("SELECT page, count(*) AS n FROM events GROUP BY page ORDER BY array(n, 1) LIMIT 3"))
+
+
 def test_top_k(spark, events):
     query = "SELECT page, count(*) AS n FROM events GROUP BY page ORDER BY n DESC, max(ms), page LIMIT 3"
     plan = analyze(spark.sql(query))

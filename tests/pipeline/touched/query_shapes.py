@@ -117,6 +117,10 @@ SHAPES = (
         "lag(id) OVER (PARTITION BY customer_id ORDER BY at, id) AS before, "
         "lead(id) OVER (PARTITION BY customer_id ORDER BY at, id) AS after FROM orders",
     ),
+    Shape(
+        "a window over structs",
+        "SELECT id, note, row_number() OVER (PARTITION BY item ORDER BY note, id, _offset) AS r FROM orders",
+    ),
     Shape("rank over all", "SELECT id, rank() OVER (ORDER BY amount) AS r FROM orders"),
     Shape(
         "grouping sets",
@@ -166,6 +170,20 @@ SHAPES = (
         "SELECT id, EXISTS (SELECT 1 FROM payments p WHERE p.order_id = o.id) AS is_paid FROM orders o",
     ),
     Shape("share of the total", "SELECT id, amount / (SELECT sum(amount) FROM orders) AS share FROM orders"),
+    Shape(
+        "share of the total, by group",
+        "SELECT item, sum(amount) / (SELECT sum(amount) FROM orders) AS share, "
+        "max(amount - (SELECT min(paid) FROM payments)) AS more FROM orders GROUP BY item",
+    ),
+    Shape(
+        "a total beside a subquery",
+        "SELECT count(*) + (SELECT count(*) FROM payments) AS n FROM orders",
+    ),
+    Shape(
+        "a subquery in the condition of a join",
+        "SELECT o.id, c.name FROM orders o LEFT JOIN customers c ON o.customer_id = c.customer_id "
+        "AND o.amount > (SELECT avg(amount) FROM orders)",
+    ),
     Shape(
         "above the average, by subquery",
         "SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM orders)",

@@ -23,6 +23,14 @@ def contents(of: Bag) -> dict[str, int]:
     return dict(zip(of.rows["c0"].to_pylist(), of.counts, strict=True))
 
 
+def test_rows_without_columns_are_counted():
+    none = RowCodec(pa.schema([]))
+    made = Bag.of(none, pa.table({"other": [1, 2, 3]}).select([]).cast(none.schema), [0, 0, 0], np.asarray([1, 1, 1]))
+    assert made.counts == [3]
+    assert made.plus(made).counts == [6]
+    assert made.copies().num_rows == 3
+
+
 def test_equal_rows_are_one_row_with_a_count():
     rows = pa.table({"c0": ["a", "b", "a"]})
     made = Bag.of(_CODEC, rows, [1, 2, 1], np.asarray([1, 1, 1]))

@@ -81,6 +81,31 @@ def test_order_and_limit_at_the_top_are_for_the_sql_view(tree, query):
     assert found.shown.order == (SortBy("_order_0", True, False), SortBy("id", False, True))
 
 
+def test_nan_is_sorted_as_the_largest_number(tree):
+    """SQLite stores it as NULL."""
+    found = tree("SELECT id, price FROM orders ORDER BY price DESC LIMIT 3")
+    assert found.keyed == []
+    assert found.shown.order == (SortBy("_order_0", True, False), SortBy("price", True, False))
+
+
+@pytest.mark.parametrize("column", ["tags", "note", "item COLLATE UTF8_LCASE"])
+def test_what_a_database_sorts_in_another_way_is_limited_by_spark(tree, column):
+    found = tree(f"SELECT id FROM orders ORDER BY {column}, id LIMIT 3")
+    assert [each.how for each in found.keyed] == ["Limit"]
+    assert (found.shown.order, found.shown.limit) == ((), None)
+
+
+def test_texts_that_a_collation_takes_for_equal_are_no_key(tree):
+    """Their hashes differ, so that one would not be computed again with the other."""
+    for query in (
+        "SELECT item COLLATE UTF8_LCASE AS i, count(DISTINCT id) AS n FROM orders GROUP BY 1",
+        "SELECT id, row_number() OVER (PARTITION BY item COLLATE UTF8_LCASE ORDER BY id) AS r FROM orders",
+        "SELECT o.id FROM orders o JOIN customers c ON o.item COLLATE UTF8_LCASE = c.name",
+    ):
+        with pytest.raises(NotTouchable, match="collate UTF8_LCASE"):
+            tree(query)
+
+
 def test_the_state_of_collect_list_has_positions(tree):
     (state,) = tree("SELECT item, collect_list(id) AS ids FROM orders GROUP BY item").inputs
     assert {"_timestamp", "_topic", "_partition", "_offset"} <= {str(each.name()) for each in state.columns}

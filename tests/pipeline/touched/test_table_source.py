@@ -83,6 +83,16 @@ def test_an_older_record_of_another_partition_changes_nothing(source):
     assert source.receive(record("a", "late", 1, second=7, partition=1)) == ([], [])
 
 
+def test_a_record_without_a_timestamp_is_the_oldest(source):
+    def timeless(name: str, partition: int) -> tuple:
+        made = list(record("a", name, 0, partition=partition))
+        made[5] = None
+        return tuple(made)
+
+    assert source.receive(timeless("zero", 0), timeless("one", 1)) == (["one"], [])
+    assert source.receive(record("a", "two", 0, second=1, partition=2)) == (["two"], ["one"])
+
+
 def test_within_a_partition_the_offset_counts_and_not_the_time(source):
     source.receive(record("a", "first", 0, second=9))
     assert source.receive(record("a", "second", 1, second=1)) == (["second"], ["first"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+import sqlalchemy
 
 from headrace.pipeline.query.plan import SortBy
 from headrace.pipeline.touched.bag import Bag
@@ -54,6 +55,14 @@ def test_order_limit_and_offset(database, made):
     table = made(order=(SortBy("amount", True, False), SortBy("name", False, True)), limit=3, offset=1)
     rows = bag(("c", 9, 1), ("b", 5, 2), (None, 5, 1), ("a", 1, 1))
     assert change(database, table, rows) == [(None, 5), ("b", 5), ("b", 5)]
+
+
+def test_names_of_views_may_be_long(database):
+    names = [f"{'v' * 50}__v1_b{number}" for number in (1, 10)]
+    with database.begin() as connection:
+        for name in names:
+            ViewTable(name, Shown(("name", "amount")), _SCHEMA, database).create(connection)
+        assert set(names) <= set(sqlalchemy.inspect(connection).get_table_names())
 
 
 def test_an_offset_without_a_limit(database, made):

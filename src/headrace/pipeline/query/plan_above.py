@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.pipeline.query.plan import HIDDEN, ORDER, NotCombinable, SortBy
+from headrace.pipeline.query.sorting import nan_flag, sorts_alike
 from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, children, data_type, expression_id, items, kind
 
 if TYPE_CHECKING:
@@ -145,15 +146,23 @@ class _Builder:
         if self._limit is not None:
             raise NotCombinable("it sorts rows after a LIMIT")
         self._orders = []
-        for number, each in enumerate(items(node.order())):
+        for each in items(node.order()):
             expression = children(each)[0]
-            if kind(expression) == "AttributeReference":
+            if not sorts_alike(data_type(expression)):
+                type_ = data_type(expression).simpleString()
+                raise NotCombinable(f"it sorts by {expression.sql()}, which has the type {type_}")
+            is_column = kind(expression) == "AttributeReference"
+            if self._hidden is not None and not is_column:
+                expression = self._catalyst.null_if(self._hidden, expression)
+            if (flag := nan_flag(self._catalyst, expression)) is not None:
+                self._add_order(flag, each)
+            if is_column:
                 self._orders.append((expression, each))
             else:
-                if self._hidden is not None:
-                    expression = self._catalyst.null_if(self._hidden, expression)
-                column = self._catalyst.column(expression)
-                self._orders.append((self._added(column, f"{ORDER}{number}"), each))
+                self._add_order(self._catalyst.column(expression), each)
+
+    def _add_order(self, column: Column, order: JavaObject) -> None:
+        self._orders.append((self._added(column, f"{ORDER}{len(self._orders)}"), order))
 
     def _take(self, node: JavaObject) -> None:
         limit = node.limitExpr()

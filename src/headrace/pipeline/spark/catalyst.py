@@ -68,6 +68,16 @@ def data_type(expression: JavaObject) -> DataType:
     return _parse_datatype_json_string(str(expression.dataType().json()))
 
 
+def _is_orderable(type_: DataType) -> bool:
+    from pyspark.sql import types
+
+    if isinstance(type_, types.ArrayType):
+        return _is_orderable(type_.elementType)
+    if isinstance(type_, types.StructType):
+        return all(_is_orderable(field.dataType) for field in type_)
+    return not isinstance(type_, types.MapType | types.VariantType | types.CalendarIntervalType)
+
+
 class EqualKeys(NamedTuple):
     """The expressions of both sides of a join that have to be equal, in pairs.
 
@@ -253,6 +263,11 @@ class Catalyst:
         type_ = self.module(f"org.apache.spark.sql.catalyst.plans.{join_type}")
         return self._jvm.org.apache.spark.sql.catalyst.plans.logical.Join(left, right, type_, self._none, hint)
 
+    def join_like(self, node: JavaObject, left: JavaObject, right: JavaObject, condition: JavaObject) -> JavaObject:
+        """A join of the same type with other sides and another condition."""
+        build, some = self._class(f"{_LOGICAL}.Join"), self._jvm.scala.Some(condition)
+        return build(left, right, node.joinType(), some, node.hint())
+
     def empty_relation(self, columns: Sequence[JavaObject]) -> JavaObject:
         """A relation with these columns and no rows. The optimizer removes what is above it."""
         return self.local_relation(self.sequence(columns), self.sequence([]))
@@ -275,8 +290,8 @@ class Catalyst:
         return build(expression, *directions, self.sequence([]))
 
     def is_orderable(self, expression: JavaObject) -> bool:
-        ordering = self.module("org.apache.spark.sql.catalyst.expressions.RowOrdering")
-        return bool(ordering.isOrderable(expression.dataType()))
+        """As RowOrdering.isOrderable, whose overload for sequences py4j takes for a struct."""
+        return _is_orderable(data_type(expression))
 
     def as_text(self, expression: JavaObject) -> JavaObject:
         """The expression cast to a text. The frame that it becomes part of is analyzed."""

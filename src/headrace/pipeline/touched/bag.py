@@ -29,9 +29,9 @@ class Bag(NamedTuple):
     def of(cls, codec: RowCodec, rows: pa.Table, keys: Sequence[int], weights: np.ndarray[Any, Any]) -> Self:
         """The bag of rows that may repeat; rows whose weights add up to 0 are left out.
 
-        :param rows: the columns of the codec.
+        :param rows: the columns of the codec. If there are none, Arrow may have lost the number of rows.
         """
-        ids = identities(codec.encode(rows), rows.num_rows)
+        ids = identities(codec.encode(rows), len(weights))
         total: dict[bytes, int] = {}
         first: dict[bytes, int] = {}
         for at, (each, weight) in enumerate(zip(ids, weights.tolist(), strict=True)):
@@ -40,7 +40,9 @@ class Bag(NamedTuple):
         kept = [each for each, weight in total.items() if weight]
         places = [first[each] for each in kept]
         counts = pa.array([total[each] for each in kept], pa.int64())
-        taken = rows.append_column(COUNT, pa.nulls(rows.num_rows, pa.int64())).take(pa.array(places, pa.int64()))
+        nothing = pa.nulls(len(weights), pa.int64())
+        whole = rows.append_column(COUNT, nothing) if rows.num_columns else pa.table({COUNT: nothing})
+        taken = whole.take(pa.array(places, pa.int64()))
         return cls(_counted(taken, counts), [keys[at] for at in places], kept)
 
     @classmethod

@@ -4,7 +4,7 @@ Spark's own rules do the work, one by one. Spark's whole optimizer cannot be use
 cannot be analyzed a second time, and others split an operator that is cheaper to maintain as one (count(DISTINCT ...)).
 
     EXISTS, IN, correlated scalar subqueries     joins, by Spark's rules
-    other scalar subqueries                      a left outer join with their one row
+    other scalar subqueries                      a left outer join with their one row     (``scalar_subqueries``)
     DISTINCT, INTERSECT, EXCEPT                  aggregates and joins, by Spark's rules
     conditions                                   moved down, so that less is kept as state
     columns                                      removed where nothing needs them, for the same reason
@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, children, expression_id, items, kind
+from headrace.pipeline.spark.catalyst import Catalyst, JavaObject
+from headrace.pipeline.touched.scalar_subqueries import ScalarSubqueries
+from headrace.pipeline.touched.top import NotTouchable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,14 +62,19 @@ _MAX_ROUNDS = 50
 
 
 def normalized(catalyst: Catalyst, frame: DataFrame) -> JavaObject:
-    """The plan of a query in normal form. Its leaves are those of the frame."""
+    """The plan of a query in normal form. Its leaves are those of the frame.
+
+    :raises NotTouchable: if a subquery is left.
+    """
     rules = _Rules(catalyst)
     plan = rules.once(catalyst.analyzed(frame), _FIRST)
     for _ in range(_MAX_ROUNDS):
         if not catalyst.contains(plan, "PLAN_EXPRESSION") and not catalyst.contains(plan, "LATERAL_JOIN"):
             break
         plan = rules.once(plan, (*_SUBQUERIES, *_FIRST))
-        plan = _ScalarSubqueries(catalyst).joined(plan)
+        plan = ScalarSubqueries(catalyst).joined(plan)
+    if catalyst.contains(plan, "PLAN_EXPRESSION"):
+        raise NotTouchable("it has a subquery in a place where Headrace cannot make it a join")
     plan = rules.until_stable(rules.once(plan, _FIRST), _REPLACED)
     return rules.until_stable(plan, _MOVED)
 
@@ -88,45 +95,3 @@ class _Rules:
             if plan.fastEquals(before):
                 break
         return plan
-
-
-class _ScalarSubqueries:
-    """Replaces scalar subqueries that are not correlated by left outer joins."""
-
-    def __init__(self, catalyst: Catalyst) -> None:
-        self._catalyst = catalyst
-
-    def joined(self, plan: JavaObject) -> JavaObject:
-        if not self._catalyst.contains(plan, "SCALAR_SUBQUERY"):
-            return plan
-        old = children(plan)
-        plan = self._catalyst.with_children(plan, [self.joined(each) for each in old]) if old else plan
-        if len(old) != 1 or not any(self._has(each) for each in items(plan.expressions())):
-            return plan
-        return self._rewritten(plan)
-
-    def _has(self, expression: JavaObject) -> bool:
-        return self._catalyst.contains(expression, "SCALAR_SUBQUERY")
-
-    def _rewritten(self, node: JavaObject) -> JavaObject:
-        found: list[JavaObject] = []
-
-        def replace(part: JavaObject) -> JavaObject | None:
-            if kind(part) != "ScalarSubquery" or items(part.outerAttrs()):
-                return None
-            known = next((each for each in found if expression_id(each) == expression_id(part)), None)
-            if known is None:
-                found.append(part)
-            return items(part.plan().output())[0]
-
-        replaced = [
-            (each, self._catalyst.rewrite(each, replace)) for each in items(node.expressions()) if self._has(each)
-        ]
-        (below,) = children(node)
-        child = below
-        for subquery in found:
-            child = self._catalyst.join(child, subquery.plan(), "LeftSingle")
-        made = self._catalyst.with_expressions(node, replaced, child)
-        if kind(node) in ("Project", "Aggregate"):
-            return made
-        return self._catalyst.project(items(node.output()), made)

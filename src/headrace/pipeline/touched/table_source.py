@@ -27,6 +27,7 @@ from headrace.pipeline.touched.state_table import StateTable
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+_NO_TIME = -(2**63)
 #: The columns that say which record of a key is the newest.
 _RECORD = ("_key", "_topic", "_partition", "_offset", "_timestamp", REMOVED)
 
@@ -108,7 +109,8 @@ class _Newest:
     def __init__(self, records: pa.Table) -> None:
         columns = [records[name].to_pylist() for name in ("_key", "_topic", "_partition", "_offset")]
         self._of = list(zip(*columns, strict=True))
-        self._times = records["_timestamp"].cast(pa.int64()).to_pylist()
+        # A record may have no timestamp. It is older than all others, as NULL is the smallest value in Spark.
+        self._times = pc.fill_null(records["_timestamp"].cast(pa.int64()), _NO_TIME).to_pylist()
         self._removed = records[REMOVED].to_pylist()
 
     def since(self, truncations: Mapping[tuple[str, int], int]) -> list[int]:

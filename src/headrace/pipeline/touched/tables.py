@@ -13,6 +13,7 @@ transaction. A row that occurs several times is stored once; the SELECT shows it
 from __future__ import annotations
 
 from functools import cached_property
+from hashlib import blake2b
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Connection, Index, Table
@@ -51,7 +52,8 @@ class ViewTable:
         create_table(connection, self.table)
         # Nearly always empty: the rows that the second part of ``select_sql`` reads.
         several = self.table.c[COPIES] > 1
-        name = f"{self.name}_copies"
+        # PostgreSQL allows names of 63 bytes, and the name of the table may have as many.
+        name = f"copies_{blake2b(self.name.encode(), digest_size=12).hexdigest()}"
         Index(name, self.table.c[COPIES], sqlite_where=several, postgresql_where=several).create(connection)
 
     def add(self, connection: Connection, change: Bag) -> None:

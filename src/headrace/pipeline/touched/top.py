@@ -1,11 +1,16 @@
-"""ORDER BY, LIMIT and OFFSET at the top of a query: the SQL view does them when it is read."""
+"""ORDER BY, LIMIT and OFFSET at the top of a query: the SQL view does them when it is read.
+
+If the databases do not sort as Spark does (``query.sorting``), LIMIT and OFFSET are an operator instead, and the SQL
+view shows the rows in no order.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from headrace.pipeline.query.plan import ORDER, SortBy
-from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, children, items, kind
+from headrace.pipeline.query.sorting import nan_flag, sorts_alike
+from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, children, data_type, items, kind
 
 LIMITS = {"GlobalLimit", "LocalLimit", "Offset", "Tail"}
 
@@ -56,6 +61,8 @@ class Top:
         if projection is None and kind(node) == "Project" and kind(children(node)[0]) == "Sort":
             projection, node = node, children(node)[0]
         sort = node if kind(node) == "Sort" and getattr(node, "global")() else None
+        if sort is not None and not all(sorts_alike(data_type(children(term)[0])) for term in items(sort.order())):
+            return cls(plan, items(plan.output()), (), None, 0)
         if kind(node) in LIMITS or (sort is None and limit is None and not offset):  # nothing to move
             return cls(plan, items(plan.output()), (), None, 0)
         below = children(sort)[0] if sort is not None else node
@@ -70,15 +77,18 @@ class Top:
         shown = items(plan.output())
         terms = items(sort.order()) if sort is not None else []
         columns = [catalyst.column(each) for each in outputs]
-        order = []
-        for number, term in enumerate(terms):
+        order: list[SortBy] = []
+        for term in terms:
             (expression,) = children(term)
+            direction = kind(term.direction()) == "Descending", kind(term.nullOrdering()) == "NullsFirst"
+            if (flag := nan_flag(catalyst, expression)) is not None:
+                columns.append(flag.alias(f"{ORDER}{len(order)}"))
+                order.append(SortBy(f"{ORDER}{len(order)}", *direction))
             same = [one for one, of in zip(shown, outputs, strict=True) if of.semanticEquals(expression)]
-            name = str(same[0].name()) if same else f"{ORDER}{number}"
+            name = str(same[0].name()) if same else f"{ORDER}{len(order)}"
             if not same:
                 columns.append(catalyst.column(expression).alias(name))
-            nulls_first = kind(term.nullOrdering()) == "NullsFirst"
-            order.append(SortBy(name, kind(term.direction()) == "Descending", nulls_first))
+            order.append(SortBy(name, *direction))
         made = catalyst.select(below, columns)
         return cls(made, items(made.output()), tuple(order), limit, offset)
 
