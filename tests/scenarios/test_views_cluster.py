@@ -1,4 +1,4 @@
-"""A Lambda and a Kappa view on a real Spark cluster, whose workers and executors are killed meanwhile."""
+"""Lambda and Kappa views on a real Spark cluster, whose workers and executors are killed meanwhile."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
 """Views whose driver, broker or database is killed with ``kill -9`` at random points, many times.
 
-Whatever was killed is started again. At the end both views must be exactly what the topic says. Every answer that a
-reader got in between must be right for the offsets that the answer names.
+Whatever was killed is started again. At the end all views (``views_harness``) must be exactly what the topics say.
+Every answer that a reader got in between must be right for the offsets that the answer names.
 
 ``script/test`` kills each process once, in one run; ``script/soak`` kills each many times, in a run of its own.
 """
@@ -33,8 +33,7 @@ def postgresql_harness(tmp_path, mortal_postgresql) -> Iterator[ViewsHarness]:
 
 def test_each_of_them_is_killed(postgresql_harness, mortal_postgresql):
     harness = postgresql_harness
-    harness.begins()
-    harness.watcher.may_fail = True
+    harness.begins(reader_may_fail=True)
     harness.comes_to_a_random_point()
     harness.server.kill()
     harness.hesitates(2)
@@ -100,8 +99,7 @@ def test_the_broker_is_killed(harness):
 @only_in_soaks
 def test_the_database_is_killed(postgresql_harness, mortal_postgresql):
     harness = postgresql_harness
-    harness.begins()
-    harness.watcher.may_fail = True
+    harness.begins(reader_may_fail=True)
     for _ in range(KILLS):
         harness.comes_to_a_random_point()
         mortal_postgresql.kill()

@@ -1,4 +1,7 @@
-"""Runs a broker, a stream of clicks, a Lambda and a Kappa view, and a reader that reads the views all the time.
+"""Runs a broker, streams of clicks and of orders, views of them, and readers that read the views all the time.
+
+The views of clicks combine partial results. Those of a shop (``shop``) join, are kept by touched keys, and read a table
+and changes of a database. There is each of them as a Lambda view and as a Kappa view.
 
 The points at which a process is killed come from a seed, which is printed. ``HEADRACE_SEED`` repeats a seed, as far as
 processes that run in parallel do the same twice. ``HEADRACE_SOAK`` is the number of kills.
@@ -9,8 +12,9 @@ import random
 import threading
 from pathlib import Path
 
-from clicks_truth import Clicks, Watcher, check_everything, make_topic
+from clicks_truth import Clicks, Sample, Watcher, check_everything, make_topic
 from lasting_server import Server
+from shop import Orders, Shop, ShopSample
 from views_process import VIEWS, ViewsProject
 
 IS_SOAK = "HEADRACE_SOAK" in os.environ
@@ -20,6 +24,8 @@ TIMEOUT_S = 600 + 60 * KILLS
 _SEED = int(os.environ.get("HEADRACE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 _HISTORY = 6000
 _MOST_BETWEEN_KILLS = 1500
+#: Of a view of the shop, whose records are fewer.
+_MOST_OF_SHOP = 60
 
 
 class ViewsHarness:
@@ -37,21 +43,32 @@ class ViewsHarness:
         make_topic(self.server.address)
         self.clicks = Clicks(self.server.address, random.Random(_SEED + 1))
         self.project = ViewsProject(folder / "project", self.server.address, url=url, master=master, conf=conf)
-        self.watcher = Watcher(self.project)
+        self.shop = Shop(self.server.address, self.project)
+        self.orders = Orders(self.server.address, random.Random(_SEED + 2))
+        clicks, shop = Watcher(self.project, VIEWS, Sample.of), Watcher(self.project, self.shop.views, ShopSample.of)
+        self.watchers = clicks, shop
 
-    def begins(self) -> None:
-        """Views serve, clicks come in."""
+    def begins(self, *, reader_may_fail: bool = False) -> None:
+        """Views serve, clicks and orders come in.
+
+        :param reader_may_fail: whether the database is killed as well.
+        """
         self.clicks.write(_HISTORY)
+        self.orders.write(_HISTORY // 20)
         self.project.apply()
         self.project.start()
         self.clicks.start()
+        self.orders.start()
         self.project.serves()
-        self.watcher.start()
+        for watcher in self.watchers:
+            watcher.may_fail = reader_may_fail
+            watcher.start()
 
     def comes_to_a_random_point(self) -> None:
         """Some view, of those that the last fault did not stop for good, has gone on by some clicks and a bit."""
-        for view in self.pick.sample(VIEWS, 2):
-            goal = self.project.counted(view) + self.pick.randrange(1, _MOST_BETWEEN_KILLS)
+        for view in (self.pick.choice(VIEWS), self.pick.choice(self.shop.views)):
+            most = _MOST_BETWEEN_KILLS if view in VIEWS else _MOST_OF_SHOP
+            goal = self.project.counted(view) + self.pick.randrange(1, most)
             self.project.waits_until(
                 lambda view=view, goal=goal: self.project.counted(view) >= goal, f"{view} does not go on"
             )
@@ -61,14 +78,20 @@ class ViewsHarness:
         threading.Event().wait(self.pick.random() * at_most_s)
 
     def ends_well(self) -> None:
-        """Both views are what the topic says, and so was everything that readers were told meanwhile."""
+        """All views are what the topics say, and so was everything that readers were told meanwhile."""
         self.clicks.stop()
-        check_everything(self.project, self.server.address, self.watcher)
-        self.watcher.stop()
+        self.orders.stop()
+        clicks, shop = self.watchers
+        check_everything(self.project, self.server.address, clicks)
+        self.shop.check(shop)
+        for watcher in self.watchers:
+            watcher.stop()
         assert self.project.terminate() == 0, self.project.log()
 
     def close(self) -> None:
-        self.watcher.stop()
+        for watcher in self.watchers:
+            watcher.stop()
         self.project.close()
         self.clicks.close()
+        self.orders.close()
         self.server.close()

@@ -107,6 +107,8 @@ class ViewsProject:
             more = _LAMBDA.format(batch_every=batch_every) if architecture == "lambda" else ""
             (folder / "views" / f"{name}.toml").write_text(view + more)
             self._write_query(name)
+        #: The views that must serve; ``shop`` adds to them.
+        self.views: tuple[str, ...] = VIEWS
         self._url = url if "postgresql" in url else f"sqlite:///{folder / 'views.db'}"
         self._reader: QueryService | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -218,11 +220,11 @@ class ViewsProject:
             answer = self.reader.query(f"SELECT 1 FROM {view} LIMIT 1")
         except ServingError:
             return 0
-        return sum(answer.as_of[0].offsets[TOPIC].values()) if answer.as_of else 0
+        return sum(sum(ends.values()) for ends in answer.as_of[0].offsets.values()) if answer.as_of else 0
 
     def waits_until(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
         def complaint() -> str:
-            states = {view: self.states(view) for view in VIEWS}
+            states = {view: self.states(view) for view in self.views}
             return f"{what}; {states}\n{self.log()}"
 
         def checked() -> bool:
@@ -232,6 +234,6 @@ class ViewsProject:
         wait_until(checked, complaint, patience_s)
 
     def serves(self) -> None:
-        """Waits until both views have an answer."""
-        for view in VIEWS:
+        """Waits until all views have an answer."""
+        for view in self.views:
             self.waits_until(lambda view=view: self.serving(view) is not None, f"{view} does not serve")
