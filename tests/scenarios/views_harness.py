@@ -1,7 +1,7 @@
 """Runs a broker, streams of clicks and of orders, views of them, and readers that read the views all the time.
 
 The views of clicks combine partial results. Those of a shop (``shop``) join, are kept by touched keys, and read a table
-and changes of a database. There is each of them as a Lambda view and as a Kappa view.
+and changes of a database. In a soak there is each of them as a Lambda view and as a Kappa view.
 
 The points at which a process is killed come from a seed, which is printed. ``HEADRACE_SEED`` repeats a seed, as far as
 processes that run in parallel do the same twice. ``HEADRACE_SOAK`` is the number of kills.
@@ -43,7 +43,7 @@ class ViewsHarness:
         make_topic(self.server.address)
         self.clicks = Clicks(self.server.address, random.Random(_SEED + 1))
         self.project = ViewsProject(folder / "project", self.server.address, url=url, master=master, conf=conf)
-        self.shop = Shop(self.server.address, self.project)
+        self.shop = Shop(self.server.address, self.project, is_short=not IS_SOAK)
         self.orders = Orders(self.server.address, random.Random(_SEED + 2))
         clicks, shop = Watcher(self.project, VIEWS, Sample.of), Watcher(self.project, self.shop.views, ShopSample.of)
         self.watchers = clicks, shop
