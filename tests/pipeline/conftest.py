@@ -33,7 +33,8 @@ _SPARK_CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.stopTimeout": "20s",
     # What a test runs is over before the second compiler has paid off, and it takes one of two cores.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # The code cache is then only 48 MiB, and Java stops compiling when it is full.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=200m -XX:+UseSerialGC",
 }
 
 
