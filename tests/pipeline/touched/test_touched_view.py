@@ -51,6 +51,20 @@ def test_a_join_follows_the_table(harness, architecture):
     assert harness.seen()[0] == [("IT", 15, 1), (None, 51, 2)]
 
 
+def test_state_in_the_form_of_an_earlier_release_is_built_again(harness):
+    harness.customer(1, {"name": "Ann", "country": "DE"})
+    harness.send("orders", order(1, 1, 10), order(2, 2, 20))
+    harness.apply(REVENUE, "kappa", ("orders", "customers"))
+    TouchedVersion(harness.context, harness.version).run_once()
+    store = TouchedStore(harness.context.database, harness.context.catalog, *harness.version.key)
+    with harness.context.database.begin() as connection:
+        connection.exec_driver_sql(f"DROP TABLE {harness.version.view}__v1_b1_s0_b")
+    harness.send("orders", order(3, 1, 5))
+    TouchedVersion(harness.context, harness.restarted()).run_once()
+    assert store.last_build().batch == 2
+    harness.check()
+
+
 def test_a_running_version_follows_the_log_and_builds_again(harness):
     harness.send("orders", order(1, 1), order(2, 1))
     harness.apply(UNPAID, "lambda", ("orders", "payments"))

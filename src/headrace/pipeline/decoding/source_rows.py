@@ -74,19 +74,32 @@ def current_rows(source: SourceDefinition, good: DataFrame) -> DataFrame:
 
     :param good: ``events.good_rows`` of what ``decode_source`` returned. Columns of the schema may be missing.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     if not source.is_table:
         return good
-    if source.decode.envelope:
-        good = after_truncations(good)
-    columns = [name for name in source_schema(source).names if name in good.columns]
-    row = F.struct(*(_quoted(name) for name in columns), REMOVED)
-    of_partition = good.groupBy("_key", "_topic", "_partition").agg(F.max_by(row, "_offset").alias("_row"))
-    order = F.struct(F.col("_row")["_timestamp"], F.col("_topic"), F.col("_partition"))
-    newest = of_partition.groupBy("_key").agg(F.max_by("_row", order).alias("_row"))
-    kept = newest.where(~F.col("_row")[REMOVED])
-    return kept.select(*(F.col("_row")[name].alias(name) for name in columns))
+    newest = newest_of_keys(newest_of_partitions(after_truncations(good) if source.decode.envelope else good))
+    return newest.select(*(_quoted(name) for name in source_schema(source).names if name in good.columns))
+
+
+def newest_of_partitions(good: DataFrame) -> DataFrame:
+    """The newest record of each key in each partition, with the columns of the given records."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    row = F.struct(*map(_quoted, good.columns))
+    # Moved by the key alone, so that ``newest_of_keys`` need not move them again.
+    moved = good.repartition("_key").groupBy("_key", "_topic", "_partition")
+    newest = moved.agg(F.max_by(row, "_offset").alias("_row"))
+    return newest.select(*(F.col("_row")[name].alias(name) for name in good.columns))
+
+
+def newest_of_keys(newest: DataFrame) -> DataFrame:
+    """The rows of a table, of what :func:`newest_of_partitions` returned."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [name for name in newest.columns if name != REMOVED]
+    order = F.struct("_timestamp", "_topic", "_partition")
+    row = F.struct(*map(_quoted, newest.columns))
+    of_keys = newest.groupBy("_key").agg(F.max_by(row, order).alias("_row"))
+    return of_keys.where(~F.col("_row")[REMOVED]).select(*(F.col("_row")[name].alias(name) for name in columns))
 
 
 def after_truncations(good: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ because a temporary table per micro-batch would bloat PostgreSQL's catalog.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from psycopg import sql
@@ -44,6 +44,19 @@ def _copy(connection: Connection, target: str, rows: pa.Table) -> None:
     with driver(connection).cursor() as cursor, cursor.copy(statement) as copy:
         for start in range(0, rows.num_rows, _ROWS_PER_WRITE):
             copy.write(as_csv(rows.slice(start, _ROWS_PER_WRITE)))
+
+
+def copy_values(connection: Connection, target: str, types: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Inserts Python values by a binary COPY.
+
+    :param target: the quoted name of the table, with its columns.
+    :param types: the names of the columns' types.
+    """
+    statement = sql.SQL(f"COPY {target} FROM STDIN (FORMAT binary)")
+    with driver(connection).cursor() as cursor, cursor.copy(statement) as copy:
+        copy.set_types(types)
+        for row in rows:
+            copy.write_row(row)
 
 
 def _upsert_arrays(connection: Connection, table: Table, rows: pa.Table) -> None:

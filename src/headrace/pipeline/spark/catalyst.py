@@ -150,6 +150,14 @@ class Catalyst:
         rows = self._class("org.apache.spark.sql.classic.Dataset").ofRows(self._session, plan)
         return DataFrame(rows, self.spark)
 
+    def cached(self, frame: DataFrame) -> DataFrame:
+        """The rows that Spark keeps of a frame (``persist``), without the plan that has computed them.
+
+        Spark analyzes and optimizes the whole plan of a frame for every job, also the part that it then takes from the
+        cache. That takes longer than a small job.
+        """
+        return self.frame(frame._jdf.queryExecution().withCachedData())
+
     def column(self, expression: JavaObject) -> Column:
         from pyspark.sql.classic.column import Column
 

@@ -7,7 +7,7 @@ the chunks until they are fetched, on disk if they do not fit into memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,26 +16,56 @@ import pyarrow as pa  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+Prepare = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CHUNK_ROWS = 50_000
 _CHUNK_BYTES = 8 << 20
 #: A partition is fetched as a whole, so it must have few chunks.
 _CHUNKS_PER_PARTITION = 16
 
 
-@contextmanager
-def packed(frame: DataFrame, schema: pa.Schema | None = None) -> Iterator[Iterator[pa.Table]]:
-    """Computes the frame on entry, and yields its rows. Errors are raised on entry; observed metrics are known then.
+class Packed:
+    """The rows of a frame, computed by ``start`` and kept by Spark until ``close``.
 
+    :param prepare: changes the rows of a task before they are packed. Spark pickles it.
     :param schema: the schema of the tables, if it is not that of Spark.
     """
-    chunks = frame.mapInArrow(pack, "chunk BINARY").persist()
-    try:
-        count = chunks.count()
-        spread = -(-count // _CHUNKS_PER_PARTITION)
+
+    def __init__(self, frame: DataFrame, prepare: Prepare | None = None, schema: pa.Schema | None = None) -> None:
+        self._chunks = frame.mapInArrow(pack if prepare is None else _Prepared(prepare), "chunk BINARY")
+        self._schema = schema
+        self._count = 0
+
+    def start(self) -> None:
+        """Computes the frame. Errors are raised here, and observed metrics are known afterwards."""
+        self._chunks = self._chunks.persist()
+        self._count = self._chunks.count()
+
+    def tables(self) -> Iterator[pa.Table]:
+        chunks, spread = self._chunks, -(-self._count // _CHUNKS_PER_PARTITION)
         wide = chunks.repartition(spread) if spread > 1 and spread > chunks.rdd.getNumPartitions() else chunks
-        yield (_unpacked(row.chunk, schema) for row in wide.toLocalIterator(prefetchPartitions=True))
+        return (_unpacked(row.chunk, self._schema) for row in wide.toLocalIterator(prefetchPartitions=True))
+
+    def close(self) -> None:
+        self._chunks.unpersist()
+
+
+@contextmanager
+def packed(frame: DataFrame, schema: pa.Schema | None = None) -> Iterator[Iterator[pa.Table]]:
+    """Computes the frame on entry, and yields its rows. Errors are raised on entry; observed metrics are known then."""
+    made = Packed(frame, schema=schema)
+    try:
+        made.start()
+        yield made.tables()
     finally:
-        chunks.unpersist()
+        made.close()
+
+
+class _Prepared:
+    def __init__(self, prepare: Prepare) -> None:
+        self._prepare = prepare
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return pack(self._prepare(batches))
 
 
 def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,45 +2,52 @@
 
 One job per state, and one for the rows. They read the decoded rows of the sources, which Spark keeps meanwhile. The
 results are loaded into the tables of a new build, which readers do not see before ``TouchedStore.commit_build``.
+
+Spark's tasks do all work per row: states become blocks (``blocks``), and rows get their identities (``view_rows``). The
+driver inserts what it gets, while Spark computes the next job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headrace.pipeline.decoding.events import ERROR, bad_rows, good_rows
 from headrace.pipeline.decoding.source_rows import (
     REMOVED,
     after_truncations,
-    current_rows,
     decode_source,
+    newest_of_keys,
+    newest_of_partitions,
     records_of,
 )
 from headrace.pipeline.spark.catalyst import JavaObject
-from headrace.pipeline.spark.packed_rows import packed
-from headrace.pipeline.touched.bag import Bag
-from headrace.pipeline.touched.operators import Leaf, whole_plan
-from headrace.pipeline.touched.small_jobs import KEY, state_columns
+from headrace.pipeline.spark.packed_rows import Packed
+from headrace.pipeline.touched.blocks import KEY, BlockMaker, bits_for, in_buckets
+from headrace.pipeline.touched.operators import Input, Leaf, whole_plan
+from headrace.pipeline.touched.small_jobs import state_columns
 from headrace.pipeline.touched.source_decoder import sent_columns
+from headrace.pipeline.touched.table_source import hashed_key
+from headrace.pipeline.touched.view_rows import ViewRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import DataFrame, Observation, SparkSession
+    from sqlalchemy import Connection
 
     from headrace.pipeline.project.source_definition import SourceDefinition
     from headrace.pipeline.serving.database import Database
     from headrace.pipeline.touched.engine import Engine
-    from headrace.pipeline.touched.row_codec import RowCodec
+    from headrace.pipeline.touched.state_table import StateTable
     from headrace.pipeline.touched.store import BuildTables
-    from headrace.pipeline.touched.table_source import TableSource
+    from headrace.pipeline.touched.tables import ViewTable
 
-#: Rows per transaction, so that other versions can commit in between.
-_ROWS_PER_LOAD = 20_000
+#: Adds some rows or blocks within a transaction.
+_Add = Callable[["Connection", pa.Table], None]
 
 
 class BuildStopped(Exception):
@@ -74,22 +81,42 @@ class Builder:
         :param raw: all records up to the cut.
         :raises BuildStopped: if ``is_stopped`` returns True meanwhile.
         """
-        tree, catalyst = self._engine.tree, self._engine.tree.catalyst
         with self._rows(raw) as (rows, seen):
-            leaves = {leaf: self._leaf(leaf, rows[leaf.source]) for leaf in tree.leaves}
-            jobs = [(tree.root, build.rows.add), *((each, build.states[each.number].add) for each in tree.inputs)]
-            for target, add in jobs:
-                frame = catalyst.frame(whole_plan(catalyst, target, leaves)).select(*state_columns(catalyst, target))
-                codec = self._engine.jobs.codec(target)
-                load(self._database, frame.sort(KEY) if target.keys else frame, codec, add, is_stopped)
-            for name, table in build.tables.items():
-                source = next(each for each in self._sources if each.name == name)
-                kept = after_truncations(rows[name]) if source.decode.envelope else rows[name]
-                self._load_table(table, kept, is_stopped)
+            # Reads all records, and says how large the states will be.
+            row_counts = {name: frame.count() for name, frame in rows.items()}
+            catalyst = self._engine.tree.catalyst
+            jobs = self._jobs(build, {name: catalyst.cached(frame) for name, frame in rows.items()}, row_counts)
+            with closing(_computed_ahead(raw.sparkSession, jobs)) as computed:
+                for job, add in computed:
+                    _insert(self._database, job, add, is_stopped)
             return Counts(
                 sum(events for events, _ in map(observed, seen.values())),
                 {name: observed(each)[1] for name, each in seen.items()},
             )
+
+    def _jobs(
+        self, build: BuildTables, rows: Mapping[str, DataFrame], row_counts: Mapping[str, int]
+    ) -> list[tuple[Packed | ViewRows, _Add]]:
+        tree, catalyst = self._engine.tree, self._engine.tree.catalyst
+        leaves = {leaf: self._leaf(leaf, rows[leaf.source]) for leaf in tree.leaves}
+        total = sum(row_counts.values())
+
+        def frame_of(target: Input) -> DataFrame:
+            plan = whole_plan(catalyst, target, leaves)
+            return catalyst.frame(plan).select(*state_columns(catalyst, target))
+
+        shown = ViewRows(frame_of(tree.root), self._engine.jobs.codec(tree.root).schema, total)
+        jobs: list[tuple[Packed | ViewRows, _Add]] = [(shown, build.rows.load)]
+        for target in tree.inputs:
+            frame = in_buckets(frame_of(target), total, has_key=bool(target.keys))
+            jobs.append(_state_job(build.states[target.number], frame, total))
+        for name, table in build.tables.items():
+            columns = [
+                each.alias(f"c{at}") for at, each in enumerate(sent_columns(rows[name], table.codec.schema.names))
+            ]
+            frame = rows[name].select(*columns, hashed_key().alias(KEY))
+            jobs.append(_state_job(table.state, in_buckets(frame, row_counts[name]), row_counts[name]))
+        return jobs
 
     def bad_records(self, source: SourceDefinition, raw: DataFrame) -> DataFrame:
         return bad_rows(decode_source(source, records_of(source, raw)))
@@ -98,67 +125,90 @@ class Builder:
 
     @contextmanager
     def _rows(self, raw: DataFrame) -> Iterator[tuple[dict[str, DataFrame], dict[str, Observation]]]:
-        """By the name of a source, its good records; and the counts of all of them, once they were read."""
+        """By the name of a source, its good records; and the counts of all of them, once they were read.
+
+        Of a table only the newest records of each key and partition.
+        """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
         rows: dict[str, DataFrame] = {}
         seen: dict[str, Observation] = {}
         with ExitStack() as kept:
+
+            def keep(frame: DataFrame) -> DataFrame:
+                kept.callback(frame.unpersist)
+                return frame.persist()
+
             for source in self._sources:
                 decoded = decode_source(source, records_of(source, raw))
                 seen[source.name] = Observation()
                 counters = F.count("*").alias("events"), F.count(ERROR).alias("bad")
                 good = good_rows(decoded.observe(seen[source.name], *counters))
                 wanted = [*self._needed[source.name], *([REMOVED] if source.is_table else ())]
-                frame = good.select(*(F.col(f"`{name}`") for name in dict.fromkeys(wanted))).persist()
-                kept.callback(frame.unpersist)
-                rows[source.name] = frame
+                frame = good.select(*(F.col(f"`{name}`") for name in dict.fromkeys(wanted)))
+                if source.is_table:
+                    since = after_truncations(keep(frame)) if source.decode.envelope else frame
+                    frame = newest_of_partitions(since)
+                rows[source.name] = keep(frame)
             yield rows, seen
 
-    def _leaf(self, leaf: Leaf, good: DataFrame) -> JavaObject:
+    def _leaf(self, leaf: Leaf, kept: DataFrame) -> JavaObject:
         from pyspark.sql import functions as F  # noqa: N812
 
         source = next(each for each in self._sources if each.name == leaf.source)
-        rows = current_rows(source, good)
+        rows = newest_of_keys(kept) if source.is_table else kept
         columns = [F.col(f"`{each.name()}`") for each in leaf.output]
         catalyst = self._engine.tree.catalyst
         return self._engine.jobs.renamed(rows.select(*columns), leaf.output, catalyst)
 
-    def _load_table(self, table: TableSource, good: DataFrame, is_stopped: Callable[[], bool]) -> None:
-        from pyspark.sql import functions as F  # noqa: N812
 
-        names = table.codec.schema.names
-        whole = F.struct(*(each.alias(name) for each, name in zip(sent_columns(good, names), names, strict=True)))
-        newest = good.groupBy("_key", "_topic", "_partition").agg(F.max_by(whole, "_offset").alias("row"))
-        with packed(newest.select(*(F.col("row")[name].alias(name) for name in names)), table.codec.schema) as tables:
-            for rows in _chunks(tables, is_stopped):
-                with self._database.begin() as connection:
-                    table.state.add(connection, table.kept(rows))
+def load_rows(database: Database, rows: ViewRows, table: ViewTable, is_stopped: Callable[[], bool]) -> None:
+    """Computes the rows of a view, and loads them into a table that is empty.
 
-
-def load(
-    database: Database, frame: DataFrame, codec: RowCodec, add: Callable[..., None], is_stopped: Callable[[], bool]
-) -> None:
-    """Computes a frame with the columns of a codec and ``KEY``, and adds its rows, some per transaction.
-
-    :param add: adds a bag within a transaction.
+    :raises BuildStopped: if ``is_stopped`` returns True meanwhile.
     """
-    with packed(frame) as tables:
-        for rows in _chunks(tables, is_stopped):
-            columns = rows.select(codec.schema.names).cast(codec.schema)
-            weights = np.ones(rows.num_rows, dtype=np.int64)
-            bag = Bag.of(codec, columns, rows.column(KEY).to_pylist(), weights)
-            with database.begin() as connection:
-                add(connection, bag)
+    try:
+        rows.start()
+        _insert(database, rows, table.load, is_stopped)
+    finally:
+        rows.close()
 
 
-def _chunks(tables: Iterable[pa.Table], is_stopped: Callable[[], bool]) -> Iterator[pa.Table]:
-    for table in tables:
-        for start in range(0, table.num_rows, _ROWS_PER_LOAD):
-            if is_stopped():
-                raise BuildStopped
-            yield table.slice(start, _ROWS_PER_LOAD)
+def _insert(database: Database, job: Packed | ViewRows, add: _Add, is_stopped: Callable[[], bool]) -> None:
+    """Inserts what a job has computed, some per transaction, so that other versions can commit in between."""
+    for table in job.tables():
+        if is_stopped():
+            raise BuildStopped
+        with database.begin() as connection:
+            add(connection, table)
+
+
+def _state_job(state: StateTable, frame: DataFrame, row_count: int) -> tuple[Packed, _Add]:
+    bits, columns = bits_for(row_count), state.codec.schema
+    return Packed(frame, BlockMaker(columns, bits)), lambda connection, blocks: state.blocks.add(
+        connection, blocks, bits
+    )
+
+
+def _computed_ahead(
+    spark: SparkSession, jobs: list[tuple[Packed | ViewRows, _Add]]
+) -> Generator[tuple[Packed | ViewRows, _Add], None, None]:
+    """The jobs, each once it is computed. Spark computes the next ones while the caller uses one."""
+    from pyspark import inheritable_thread_target
+
+    with ExitStack() as started_jobs, ThreadPoolExecutor(1) as ahead:
+        for job, _ in jobs:
+            started_jobs.callback(job.close)
+        started = [ahead.submit(inheritable_thread_target(spark)(job.start)) for job, _ in jobs]
+        try:
+            for (job, add), is_computed in zip(jobs, started, strict=True):
+                is_computed.result()
+                yield job, add
+                job.close()
+        finally:
+            for each in started:
+                each.cancel()
 
 
 def observed(seen: Observation) -> tuple[int, int]:

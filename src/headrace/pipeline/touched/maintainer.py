@@ -152,6 +152,17 @@ class Maintainer:
             self._current = None if last is None else self.tables(last.batch)
         return self._current
 
+    def must_build(self) -> bool:
+        """Whether there is no build that micro-batches can follow."""
+        build = self.current()
+        if build is None:
+            return True
+        with self._context.database.read() as connection:
+            is_usable = build.are_there(connection)
+        if not is_usable:
+            logger.info("%s: its state has the form of an earlier release, so it is built again", self.label)
+        return not is_usable
+
     # ------------------------------------------------------------------------------------------------- micro-batches
 
     def step(self, ranges: list[OffsetRange], records: pa.Table, before: Progress) -> StepResult:

@@ -15,6 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headrace.pipeline.query.aggregates import arrow_schema
 from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, data_type, items, kind
 from headrace.pipeline.touched.bag import COUNT, Bag
+from headrace.pipeline.touched.blocks import KEY
 from headrace.pipeline.touched.operators import Input, Operator, Tree, assembled
 from headrace.pipeline.touched.row_codec import RowCodec
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-KEY, WEIGHT = "_k", "_w"
+WEIGHT = "_w"
 _SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

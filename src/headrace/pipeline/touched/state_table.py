@@ -1,22 +1,24 @@
-"""A table of the serving database with the rows of one input: the state of a keyed operator.
+"""The rows of one input in the serving database: the state of a keyed operator.
 
-::
+The state is the rows that a build has computed, which are stored in blocks and never change (``blocks``), and the sum
+of all changes since then::
 
     k           the hash of the row's key; all rows with the same hash are read together
     h           the identity of the row (``row_codec``)
-    n           how often the row occurs
+    n           how often the row occurs, in addition to the blocks; negative if rows of the blocks were removed
     c0, c1, ... its columns, encoded
 
-Rows are stored in the order of k, so that the rows of a key are beside each other. Adding a row that is there adds to
-its n. A row whose n becomes 0 is deleted.
+Changed rows are stored in the order of k, so that the rows of a key are beside each other. Adding a row that is there
+adds to its n. A removed row whose n becomes 0 is deleted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import sqlalchemy
 from sqlalchemy import BigInteger, Column, Connection, LargeBinary, MetaData, PrimaryKeyConstraint, Row, Table, Text
@@ -25,6 +27,7 @@ from sqlalchemy.types import TypeEngine
 from headrace.pipeline.serving.sqlite_dialect import quoted
 from headrace.pipeline.serving.tables import create_table
 from headrace.pipeline.touched.bag import COUNT, Bag
+from headrace.pipeline.touched.blocks import BlockTable
 from headrace.pipeline.touched.row_codec import BYTES, INTEGER, TEXT, RowCodec
 
 _TYPES: dict[str, type[TypeEngine[Any]]] = {INTEGER: BigInteger, BYTES: LargeBinary, TEXT: Text}
@@ -35,6 +38,7 @@ _KEYS_PER_STATEMENT = 20_000
 class StateTable:
     def __init__(self, name: str, codec: RowCodec) -> None:
         self.name, self.codec = name, codec
+        self.blocks = BlockTable(f"{name}_b", codec.schema)
         self._columns = [f"c{at}" for at in range(len(codec.storage))]
         typed = [Column(name, _TYPES[kind]()) for name, kind in zip(self._columns, codec.storage, strict=True)]
         self.table = Table(
@@ -51,17 +55,22 @@ class StateTable:
 
     def create(self, connection: Connection) -> None:
         create_table(connection, self.table)
+        self.blocks.create(connection)
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def read(self, connection: Connection, keys: Iterable[int]) -> Bag:
+    def read(self, connection: Connection, keys: Collection[int]) -> Bag:
         """The rows with these keys."""
-        return self._bag([row for portion in _portions(sorted(keys)) for row in self._rows(connection, portion)])
+        changed = [row for portion in _portions(sorted(keys)) for row in self._rows(connection, portion)]
+        return self._built(*self.blocks.read(connection, keys)).plus(self._bag(changed))
 
     def read_all(self, connection: Connection) -> Bag:
         """All rows."""
-        names = ", ".join(map(quoted, ["k", "h", "n", *self._columns]))
-        return self._bag(connection.exec_driver_sql(f"SELECT {names} FROM {quoted(self.name)}").fetchall())
+        changed = connection.exec_driver_sql(f"{self._select} WHERE n <> 0").fetchall()
+        return self._built(*self.blocks.read_all(connection)).plus(self._bag(changed))
+
+    def _built(self, rows: pa.Table, keys: Sequence[int]) -> Bag:
+        return Bag.of(self.codec, rows, keys, np.ones(len(keys), dtype=np.int64)) if keys else Bag.empty(self.codec)
 
     def _bag(self, found: Sequence[Row[Any]]) -> Bag:
         if not found:
@@ -70,9 +79,14 @@ class StateTable:
         rows = self.codec.decode(columns) if columns else pa.table({COUNT: n}).select([])
         return Bag(rows.append_column(COUNT, pa.array(n, pa.int64())), list(k), [bytes(each) for each in h])
 
-    def _rows(self, connection: Connection, keys: Sequence[int]) -> Sequence[Row[Any]]:
+    @property
+    def _select(self) -> str:
         names = ", ".join(map(quoted, ["k", "h", "n", *self._columns]))
-        select = f"SELECT {names} FROM {quoted(self.name)} WHERE k"
+        return f"SELECT {names} FROM {quoted(self.name)}"
+
+    def _rows(self, connection: Connection, keys: Sequence[int]) -> Sequence[Row[Any]]:
+        # A row that was removed from the blocks and came back occurs 0 times here.
+        select = f"{self._select} WHERE n <> 0 AND k"
         if connection.dialect.name == "sqlite":
             found = connection.exec_driver_sql(
                 f"{select} IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),)

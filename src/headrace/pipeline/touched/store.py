@@ -51,6 +51,12 @@ class BuildTables:
         for state in [*self.states.values(), *(table.state for table in self.tables.values())]:
             state.create(connection)
 
+    def are_there(self, connection: Connection) -> bool:
+        """Whether the database has these tables: an earlier release stored states in another form, without blocks."""
+        states = [*self.states.values(), *(table.state for table in self.tables.values())]
+        found = set(sqlalchemy.inspect(connection).get_table_names()) if states else set()
+        return all(state.blocks.name in found for state in states)
+
     def add(self, connection: Connection, changes: Changes, tables: Mapping[str, Bag]) -> None:
         for number, change in sorted(changes.states.items()):
             self.states[number].add(connection, change)

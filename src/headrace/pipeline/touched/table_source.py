@@ -4,6 +4,9 @@ The rows of a table are the newest records of each key (``decoding.source_rows``
 newest record of each partition, also if that record removes the row: a record of another partition that arrives later
 may be older.
 
+The keys of records are hashed by CRC-32: Spark and Python compute the same, and keys with the same hash are only read
+together.
+
 A record without a key removes all rows of its topic that came before it in its partition: the source database has
 truncated the table. That is rare, and reads the whole state.
 """
@@ -11,8 +14,8 @@ truncated the table. That is rare, and reads the whole state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -25,6 +28,7 @@ from headrace.pipeline.touched.row_codec import RowCodec
 from headrace.pipeline.touched.state_table import StateTable
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
     from sqlalchemy import Connection
 
 _NO_TIME = -(2**63)
@@ -48,8 +52,17 @@ def table_columns(needed: Sequence[str]) -> list[str]:
 
 
 def key_hashes(keys: pa.ChunkedArray) -> list[int]:
-    digests = (blake2b(key, digest_size=8).digest() for key in keys.to_pylist())
-    return [int.from_bytes(digest, "big", signed=True) for digest in digests]
+    """The hashes of the records' keys: CRC-32 in the upper half, as :func:`hashed_key` has it."""
+    sums = np.fromiter((crc32(key) for key in keys.to_pylist()), np.uint64, len(keys))
+    hashes: list[int] = (sums << np.uint64(32)).view(np.int64).tolist()
+    return hashes
+
+
+def hashed_key() -> Column:
+    """The hash of the column ``_key``, computed by Spark."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.shiftleft(F.crc32("_key"), 32)
 
 
 class TableSource:

@@ -25,6 +25,7 @@ from headrace.pipeline.serving.tables import create_table, data_table
 from headrace.pipeline.touched.bag import COUNT, Bag
 from headrace.pipeline.touched.state_table import remove_zero
 from headrace.pipeline.touched.top import Shown
+from headrace.pipeline.touched.view_rows import IDENTITY
 
 COPIES = "_copies"
 
@@ -67,6 +68,14 @@ class ViewTable:
         gone = [(key,) for key, count in zip(keys, change.counts, strict=True) if count < 0]
         if gone:
             remove_zero(connection, self.table, gone)
+
+    def load(self, connection: Connection, rows: pa.Table) -> None:
+        """Adds rows of a build (``view_rows``), whose identities are not there yet."""
+        columns = rows.columns[: len(self._schema)]
+        counted = [*self._schema.names, COPIES, IDENTITY]
+        self._database.bulk_load(
+            connection, self.table, pa.table([*columns, rows[COUNT], rows[IDENTITY]], names=counted)
+        )
 
     # -------------------------------------------------------------------------------------------------- the SQL view
 

@@ -48,7 +48,7 @@ class TouchedVersion(BuiltVersion):
 
     def _catch_up(self) -> None:
         parts = self._opened
-        if self._last_build() is None:
+        if parts.maintainer.must_build():
             self._run_build(is_full=True)
         target = parts.data.log_ends()
         while not is_before(target, parts.steps.progress().offsets):
@@ -84,7 +84,8 @@ class TouchedVersion(BuiltVersion):
             self._opened.data.check_topics(progress)
 
     def _last_build(self) -> Batch | None:
-        return self._opened.maintainer.store.last_build()
+        maintainer = self._opened.maintainer
+        return None if maintainer.must_build() else maintainer.store.last_build()
 
     def _build(self, *, is_full: bool) -> str:  # noqa: ARG002  every build is full
         return f"build {self._opened.maintainer.build(self._opened.steps.read, self._stopping.is_set)}"

@@ -19,13 +19,14 @@ from headrace.pipeline.query.view_query import apply_query
 from headrace.pipeline.serving.catalog import Offsets, Progress
 from headrace.pipeline.spark.catalyst import Catalyst
 from headrace.pipeline.spark.packed_rows import packed
-from headrace.pipeline.touched.building import BuildStopped, load, observed
+from headrace.pipeline.touched.building import BuildStopped, load_rows, observed
 from headrace.pipeline.touched.operators import Constant, Input
 from headrace.pipeline.touched.row_codec import RowCodec
 from headrace.pipeline.touched.small_jobs import state_columns, struct_of
 from headrace.pipeline.touched.store import BuildTables, TouchedStore, shown_schema
 from headrace.pipeline.touched.tables import ViewTable, build_name
 from headrace.pipeline.touched.top import Shown, Top
+from headrace.pipeline.touched.view_rows import ViewRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -72,7 +73,8 @@ class WholeAnswer:
         rows, seen = self._rows(raw)
         own = None if self._definition.sources else rows[self._definition.own_source.name]
         query = apply_query(self._context.spark, self._definition, own, rows if own is None else None)
-        build = self._loaded((last.batch if last is not None else 0) + 1, query, is_stopped)
+        records = sum(end for ends in cut.values() for end in ends.values())
+        build = self._loaded((last.batch if last is not None else 0) + 1, query, records, is_stopped)
         counts = {name: observed(each) for name, each in seen.items()}
         self._send(raw, {name: bad for name, (_, bad) in counts.items()}, cut)
         after = Progress(
@@ -101,7 +103,10 @@ class WholeAnswer:
             rows[source.name] = current_rows(source, good_rows(decoded))
         return rows, seen
 
-    def _loaded(self, number: int, query: DataFrame, is_stopped: Callable[[], bool]) -> BuildTables:
+    def _loaded(self, number: int, query: DataFrame, row_count: int, is_stopped: Callable[[], bool]) -> BuildTables:
+        """
+        :param row_count: about how many rows there are, at most.
+        """
         catalyst = self._catalyst
         plan = catalyst.analyzed(query)
         top = Top.of(catalyst, plan)
@@ -116,7 +121,8 @@ class WholeAnswer:
         with self._context.database.begin() as connection:
             build.create(connection)
         frame = catalyst.frame(top.plan).select(*state_columns(catalyst, target))
-        load(self._context.database, frame, codec, table.add, is_stopped)
+        made = ViewRows(frame, codec.schema, row_count)
+        load_rows(self._context.database, made, table, is_stopped)
         return build
 
     def _send(self, raw: DataFrame, bad: Mapping[str, int], cut: Offsets) -> None:
