@@ -151,6 +151,7 @@ def test_a_join_is_described_with_its_sources(spark):
     assert found.refused[0].why == "it reads several sources"
     assert "join of orders and customers by " in found.reason
     assert "of each row of customers" in found.cost.state
+    assert "2 sums per group of orders and customers" in found.cost.state
 
 
 def test_a_way_that_the_file_asks_for(spark):

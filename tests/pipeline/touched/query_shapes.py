@@ -216,6 +216,13 @@ SHAPES = (
         "doubles and decimals",
         "SELECT item, sum(price) AS p, avg(cost) AS c, avg(amount) AS a FROM orders GROUP BY item",
     ),
+    Shape(
+        "sums over a join that changes",
+        "SELECT upper(c.country) AS land, o.item, count(*) AS n, count(o.amount) AS m, sum(o.amount) + 1 AS s, "
+        "avg(o.amount) AS a, sum(o.cost) FILTER (WHERE o.amount > 3) AS f FROM orders o "
+        "LEFT JOIN customers c ON o.customer_id = c.customer_id GROUP BY upper(c.country), o.item HAVING count(*) > 1",
+    ),
+    Shape("a total of sums", "SELECT count(*) AS n, sum(customer_id) AS s, avg(customer_id) AS a FROM customers"),
     Shape("a total", "SELECT count(*) AS n, sum(amount) AS total, max(price) AS p FROM orders"),
     Shape("intersect", "SELECT customer_id FROM orders INTERSECT SELECT customer_id FROM customers"),
     Shape("except", "SELECT customer_id FROM orders EXCEPT SELECT customer_id FROM customers"),

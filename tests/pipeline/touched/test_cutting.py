@@ -57,13 +57,38 @@ def test_the_operators_and_their_keys(tree, query, operators):
 
 
 def _text(operator: Keyed) -> str:
-    keys = ", ".join(str(each.name()) for each in operator.inputs[0].keys)
+    first = operator.inputs[0]
+    keys = ", ".join(text.split(".")[-1] for text in first.key_texts or (str(each.name()) for each in first.keys))
     return f"{operator.join_type or operator.how} by {keys}" if operator.has_key else operator.join_type or operator.how
 
 
 def test_only_needed_columns_are_kept(tree):
     (state,) = tree("SELECT item, count(DISTINCT id) AS n FROM orders GROUP BY item").inputs
     assert sorted(str(each.name()) for each in state.columns) == ["id", "item"]
+
+
+@pytest.mark.parametrize(
+    ("functions", "sums"),
+    [
+        ("count(*) AS n", 2),
+        ("count(amount) AS n, sum(amount) AS s, avg(amount) + 1 AS a, sum(cost) FILTER (WHERE amount > 3) AS f", 8),
+        ("sum(price) AS s", None),
+        ("count(*) AS n, max(amount) AS m", None),
+        ("count(DISTINCT id) AS n", None),
+        ("try_sum(amount) AS s", None),
+        ("avg(cost) AS a", None),
+    ],
+)
+def test_aggregates_of_sums_keep_one_row_per_group(tree, functions, sums):
+    (state,) = tree(f"SELECT upper(item) AS item, {functions} FROM orders GROUP BY upper(item)").inputs
+    assert (state.groups is None) == (sums is None)
+    if sums is not None:
+        assert len(state.columns) == 1 + sums
+
+
+def test_groups_of_doubles_keep_their_rows(tree):
+    (state,) = tree("SELECT price, count(*) AS n FROM orders GROUP BY price").inputs
+    assert state.groups is None
 
 
 @pytest.mark.parametrize(

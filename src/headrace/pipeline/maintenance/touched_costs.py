@@ -24,7 +24,7 @@ def reason_for_touching(tree: Tree) -> str:
 def cost_of_touching(definition: ViewDefinition, tree: Tree) -> Cost:
     decoded = sum(source.decode.format not in IN_DRIVER for source in definition.inputs)
     jobs = len(tree.leaves) + len(tree.keyed) + decoded
-    without_key = [_named(each) for each in tree.keyed if not each.has_key]
+    without_key = [_named(each) for each in tree.keyed if not each.has_key and each.inputs[0].groups is None]
     work = f"a micro-batch needs at most {jobs} small Spark job{'' if jobs == 1 else 's'}, of one task each. "
     work += "It reads the kept rows of the keys that have new rows, and computes these keys again"
     if without_key:
@@ -50,15 +50,20 @@ def _reads(definition: ViewDefinition) -> str:
 def _state(tree: Tree) -> str:
     if not tree.inputs:
         return "nothing besides the answer and the offsets"
-    kept = [
-        f"{len(each.columns)} column{'' if len(each.columns) == 1 else 's'} of each row of {_sources(each)}"
-        for each in tree.inputs
-    ]
-    return f"in the serving database, {', '.join(kept)}"
+    return f"in the serving database, {', '.join(map(_kept, tree.inputs))}"
+
+
+def _kept(target: Input) -> str:
+    if target.groups is not None:
+        sums = len(target.columns) - target.groups
+        return f"{sums} sum{'' if sums == 1 else 's'} per group of {_sources(target)}"
+    count = len(target.columns)
+    return f"{count} column{'' if count == 1 else 's'} of each row of {_sources(target)}"
 
 
 def _described(operator: Keyed) -> str:
-    keys = ", ".join(str(each.sql()) for each in operator.inputs[0].keys)
+    first = operator.inputs[0]
+    keys = ", ".join(first.key_texts or (str(each.sql()) for each in first.keys))
     return f"{_named(operator)} by {keys}" if keys else f"{_named(operator)} without a key"
 
 

@@ -103,7 +103,7 @@ class Builder:
 
         def frame_of(target: Input) -> DataFrame:
             plan = whole_plan(catalyst, target, leaves)
-            return catalyst.frame(plan).select(*state_columns(catalyst, target))
+            return _added_up(target, catalyst.frame(plan).select(*state_columns(catalyst, target)))
 
         shown = ViewRows(frame_of(tree.root), self._engine.jobs.codec(tree.root).schema, total)
         jobs: list[tuple[Packed | ViewRows, _Add]] = [(shown, build.rows.load)]
@@ -182,6 +182,17 @@ def _insert(database: Database, job: Packed | ViewRows, add: _Add, is_stopped: C
             raise BuildStopped
         with database.begin() as connection:
             add(connection, table)
+
+
+def _added_up(target: Input, rows: DataFrame) -> DataFrame:
+    """The rows of an input as they are kept: one row per group if sums are enough."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if target.groups is None:
+        return rows
+    columns = rows.columns[:-1]
+    sums = [F.sum(name).alias(name) for name in columns[target.groups :]]
+    return rows.groupBy(*columns[: target.groups], KEY).agg(*sums).select(*columns, KEY)
 
 
 def _state_job(state: StateTable, frame: DataFrame, row_count: int) -> tuple[Packed, _Add]:

@@ -10,6 +10,7 @@ from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, children, dat
 from headrace.pipeline.touched.normal_form import normalized
 from headrace.pipeline.touched.operators import Constant, Input, Keyed, Leaf, Linear, Operator, Part, Tree
 from headrace.pipeline.touched.positions import PLACEHOLDER, TRANSPARENT, widened
+from headrace.pipeline.touched.sums import Summed, summed
 from headrace.pipeline.touched.top import LIMITS, NotTouchable, Shown, Top
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ class _Cutter:
             return self._add(Leaf(items(node.output()), self._sources[int(node.rdd().id())]))
         if name in LIMITS:
             return self._limit(node)
+        if name == "Aggregate" and (made := summed(self._catalyst, node)) is not None:
+            self._check_rows(made.results)
+            return Linear(made.results, (self._add(self._sums(made)),))
         make = {"Aggregate": self._aggregate, "Window": self._window, "Join": self._join}.get(name)
         if make is None:
             raise NotTouchable(_REASONS.get(name, f"it has the operator {name}"))
@@ -108,6 +112,12 @@ class _Cutter:
                 raise NotTouchable(f"{expression.sql()} has a different value each time it is computed")
 
     # --------------------------------------------------------------------------------------------------- keyed nodes
+
+    def _sums(self, made: Summed) -> Keyed:
+        (child,) = children(made.sums)
+        read = self._input(child, items(child.output())[: made.groups])
+        read.groups, read.key_texts = made.groups, made.key_texts
+        return Keyed(items(made.sums.output()), "Aggregate", made.sums, (read,))
 
     def _aggregate(self, node: JavaObject) -> Keyed:
         functions = [

@@ -11,6 +11,8 @@ left, semi and anti join    the left rows that have changed, and all left rows w
                             one order does not join the other orders of its customer again
 ==========================  ==========================================================================================
 
+Where an aggregate needs sums only, the change is first added to the sums that are kept (``sums``).
+
 The engine only reads. The caller writes the changes of all states and of the view in one transaction.
 """
 
@@ -23,6 +25,7 @@ from headrace.pipeline.spark.catalyst import JavaObject
 from headrace.pipeline.touched.bag import COUNT, Bag
 from headrace.pipeline.touched.operators import Input, Keyed, Leaf, Operator, Tree, keyed_plan
 from headrace.pipeline.touched.small_jobs import SmallJobs, Variant
+from headrace.pipeline.touched.sums import added_up
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -74,12 +77,16 @@ class Engine:
         return Changes({number: bag for number, bag in found.items() if bag}, rows)
 
     def _variants(
-        self, operator: Operator, sources: Mapping[str, LeafChange], found: Mapping[int, Bag], read: ReadState
+        self, operator: Operator, sources: Mapping[str, LeafChange], found: dict[int, Bag], read: ReadState
     ) -> list[Variant]:
         if isinstance(operator, Leaf):
             return self._of_leaf(operator, sources.get(operator.source))
         if not isinstance(operator, Keyed):
             return []
+        for each in operator.inputs:
+            if each.groups is not None and (change := found.get(each.number)):
+                old = read(each, frozenset(change.keys))
+                found[each.number] = added_up(self.jobs.codec(each), each.groups, old, change)
         changes = [found.get(each.number) or Bag.empty(self.jobs.codec(each)) for each in operator.inputs]
         if not any(changes):
             return []

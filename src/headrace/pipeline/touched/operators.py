@@ -19,8 +19,8 @@ An operator without a key (a total, a join without an equality) has one key for 
 slow; ``explain`` tells so.
 
 The tree alternates: a keyed operator has one or two :class:`Input`; an input is a tree of linear nodes over other
-operators. The rows of an input are what the operator keeps as state. Sort and Limit at the top of the query are done by
-the SQL view when it is read.
+operators. The rows of an input are what the operator keeps as state; of an Aggregate that needs sums only, one row per
+group (``sums``). Sort and Limit at the top of the query are done by the SQL view when it is read.
 
 **Order.** A keyed operator is computed twice over the rows of its touched keys, without and with the change, and only
 the difference goes on. So the result over the same rows must be the same each time, whatever their order. Where it may
@@ -118,12 +118,17 @@ class Input:
 
     :ivar columns: the columns of its rows.
     :ivar keys: the expressions of the key.
+    :ivar groups: if the rows of a group are kept as one row (``sums``): how many columns say the group. The other
+        columns are added up.
+    :ivar key_texts: the key as the query has it, if ``keys`` are other columns.
     """
 
     tree: Part
     columns: list[JavaObject]
     keys: tuple[JavaObject, ...] = ()
     number: int = -1
+    groups: int | None = None
+    key_texts: tuple[str, ...] = ()
 
     def operators(self) -> list[Operator]:
         """The operators whose outputs this input reads."""
