@@ -3,9 +3,9 @@
     .venv/bin/python bench/pipeline.py [--quick] [--write] [--only ROW ...]
 
 ``--write`` puts the table into docs/performance.md. Close other programs: on two cores they change the numbers. Each
-side has a Spark session for the whole run (``pipeline_sides.py``) and does the same work with the same topic
-(``pipeline_worker.py``, ``pipeline_views.py``). The sides take turns, and the best round of each counts; the first two
-rounds only warm up. The run takes about ten minutes. The peer is fetched at the first run.
+side has a Spark session for the whole run (``pipeline_sides.py``) and does the same work with the same topics
+(``pipeline_worker.py``, ``pipeline_views.py``, ``pipeline_join.py``). The sides take turns, and the best round of each
+counts; the first two rounds only warm up. The run takes about fifteen minutes. The peer is fetched at the first run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pipeline_sides
 import pyarrow as pa
 import report
 import servers
+from json_values import json_objects
 from pipeline_sides import Side
 from report import Row, Table
 
@@ -38,8 +39,11 @@ NOTE = (
     f"partitions; a topic of four partitions, values of 100 B, {KEYS:,} distinct keys, no compression; all other "
     "settings are the defaults of each side. Read: `count(*), sum(length(value)), count(DISTINCT key)`, by "
     "availableNow in `foreachBatch`. Write: rows made up by `spark.range`. Replay: `key, count(*)` into SQLite; the "
-    "peer upserts by SQLAlchemy in `foreachBatch`. Seen: JSON, one partition, `count` and `max` by 100 keys; when a "
-    "reader that asks SQLite every two milliseconds sees an event, the peer with its shortest trigger."
+    "peer upserts by SQLAlchemy in `foreachBatch`. Join: JSON, `SELECT p.number, p.amount, u.name, u.country FROM "
+    "payments p JOIN users u ON p.user = u.id`; the peer joins the stream with the newest users as they are at the "
+    "start, and its rows do not follow later changes of users; ours do. Seen: JSON, one partition, `count` and `max` "
+    "by 100 keys; when a reader that asks SQLite every two milliseconds sees an event, the peer with its shortest "
+    "trigger."
 )
 
 
@@ -50,6 +54,7 @@ def rows() -> dict[str, Row]:
         "stream": Row("stream read by availableNow, the same", "rows/s", ">=", 2),
         "write": Row("write 2 M rows", "rows/s", ">=", 1.5),
         "replay": Row("Kappa replay of a keyed count into SQLite, 5 M events", "events/s", ">=", 1.5),
+        "join": Row("events ⋈ table (1 M keys), 2 M events, Kappa replay into SQLite", "events/s", ">=", 1.5),
         "seen": Row("from produce to seen in the view, p50, speed layer, 1,000 events/s", "ms", "<=", 1),
         "seen p99": Row("the same, p99", "ms", "<=", NO_BAR),
     }
@@ -67,6 +72,24 @@ def fill(server: servers.Server, topic: str, records: int) -> None:
             values = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(bytes_)])
             keys = pa.array(random.integers(0, KEYS, count)).cast(pa.string()).cast(pa.binary())
             producer.send_arrow(topic, pa.table({"key": keys, "value": values})).result()
+
+
+def fill_join(server: servers.Server, users: int, payments: int) -> None:
+    """Users with one record each, and payments of random users."""
+    random = np.random.default_rng(17)
+    for topic, count in (("users", users), ("payments", payments)):
+        loads.create_topic(server, topic)
+        with Producer(bootstrap_servers=server.address) as producer:
+            for first in range(0, count, 250_000):
+                numbers = np.arange(first, min(first + 250_000, count))
+                if topic == "users":
+                    parts = {"id": numbers, "name": ("user ", numbers), "country": ("land ", numbers % 200)}
+                    keys = pa.array(numbers).cast(pa.string()).cast(pa.binary())
+                else:
+                    of_user, amounts = (random.integers(0, high, len(numbers)) for high in (users, 10_000))
+                    parts = {"number": numbers, "user": of_user, "amount": amounts}
+                    keys = pa.nulls(len(numbers), pa.binary())
+                producer.send_arrow(topic, pa.table({"key": keys, "value": json_objects(parts)})).result()
 
 
 def rounds_of(sides: Mapping[str, Side], rounds: int, do: Callable[[Side, int], Any]) -> Iterator[tuple[str, Any]]:
@@ -128,6 +151,19 @@ class Bench:
 
         best(self.table, "replay", rounds_of(self.sides, self.rounds, replay))
 
+    def join(self) -> None:
+        users = self.rows // 2
+        fill_join(self.server, users, self.rows)
+        totals = set()
+
+        def join(side: Side, number: int) -> Any:
+            done = side.ask("join", address=self.server.address, number=number + WARM_ROUNDS)
+            totals.add(done["total"])
+            assert (done["records"], len(totals)) == (self.rows, 1), done
+            return done
+
+        best(self.table, "join", rounds_of(self.sides, self.rounds, join))
+
     def seen(self) -> None:
         for name, side in self.sides.items():
             loads.create_topic(self.server, f"seen-{name}", 1)
@@ -137,7 +173,7 @@ class Bench:
 
 
 def main() -> None:
-    parts = ["batch", "columns", "stream", "write", "replay", "seen"]
+    parts = ["batch", "columns", "stream", "write", "replay", "join", "seen"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of everything, to try the script")
     parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md")
@@ -152,8 +188,10 @@ def main() -> None:
         names = [options.side] if options.side else ["apache", "headrace"]
         sides = {name: stack.enter_context(Side(name, folder)) for name in names}
         bench = Bench(table, server, sides, *((0.1, 1) if options.quick else (1.0, 3)))
-        fill(server, "full", bench.records)
-        for part in options.only or parts:
+        wanted = options.only or parts
+        if set(wanted) & {"batch", "columns", "stream", "replay"}:
+            fill(server, "full", bench.records)
+        for part in wanted:
             getattr(bench, part)()
     result = table.markdown(NOTE)
     print("\n" + result)

@@ -66,7 +66,7 @@ def _replay_theirs(worker: Worker, address: str, topic: str, folder: Path) -> An
     engine, table = _table(folder.with_suffix(".db"))
     with timed() as took, tempfile.TemporaryDirectory(dir=worker.folder) as checkpoint:
         counted = _query(worker, worker.stream_of(address, topic), COUNTED.format(key="key"))
-        writer = counted.writeStream.outputMode("update").foreachBatch(_upsert(engine, table))
+        writer = counted.writeStream.outputMode("update").foreachBatch(upsert(engine, table))
         writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
         writer.start().awaitTermination()
     with engine.connect() as connection:
@@ -80,7 +80,7 @@ def _follow_theirs(worker: Worker, address: str, topic: str, folder: Path) -> Fo
     engine, table = _table(path)
     decoded = worker.stream_of(address, topic).selectExpr(f"from_json(string(value), '{EVENT}') AS event")
     latest = _query(worker, decoded.select("event.*"), LATEST)
-    writer = latest.writeStream.outputMode("update").foreachBatch(_upsert(engine, table))
+    writer = latest.writeStream.outputMode("update").foreachBatch(upsert(engine, table))
     query = writer.option("checkpointLocation", str(folder)).trigger(processingTime="0 seconds").start()
 
     def stop() -> None:
@@ -108,18 +108,19 @@ def _table(path: Path) -> tuple[Engine, Table]:
     return engine, table
 
 
-def _upsert(engine: Engine, table: Table) -> Callable[[DataFrame, int], None]:
+def upsert(engine: Engine, table: Table, key: str = "page") -> Callable[[DataFrame, int], None]:
+    """Writes the rows of a micro-batch, and replaces rows with the same key."""
     from sqlalchemy.dialects.sqlite import insert
 
-    def upsert(batch: DataFrame, _number: int) -> None:
+    def write(batch: DataFrame, _number: int) -> None:
         rows = [row.asDict() for row in batch.collect()]
         statement = insert(table)
         if rows:
-            changes = {name: statement.excluded[name] for name in rows[0] if name != "page"}
+            changes = {name: statement.excluded[name] for name in rows[0] if name != key}
             with engine.begin() as connection:
-                connection.execute(statement.on_conflict_do_update(index_elements=["page"], set_=changes), rows)
+                connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=changes), rows)
 
-    return upsert
+    return write
 
 
 # ---------------------------------------------------------------------------------------------------------------- ours
@@ -128,16 +129,10 @@ def _upsert(engine: Engine, table: Table) -> Callable[[DataFrame, int], None]:
 def _replay_ours(worker: Worker, address: str, topic: str, folder: Path) -> Answer:
     from headrace.pipeline.kappa.view import KappaView
 
-    context = _project(
-        worker,
-        folder,
-        address,
-        topic,
-        'architecture = "kappa"\ndecode = { format = "raw" }',
-        COUNTED.format(key="_key"),
-    )
+    settings = f'topics = ["{topic}"]\narchitecture = "kappa"\ndecode = {{ format = "raw" }}'
+    context = project(worker, folder, address, settings, COUNTED.format(key="_key"))
     with timed() as took:
-        view = KappaView(context, _version(context))
+        view = KappaView(context, version(context))
         view.run_once()
     with context.database.read() as connection:
         select = f"SELECT count(*), sum(hits) FROM ({view.select_sql(connection)})"
@@ -151,23 +146,25 @@ def _follow_ours(worker: Worker, address: str, topic: str, folder: Path) -> Foll
     from headrace.pipeline.serving.version_states import VersionEvent
 
     decode = f'decode = {{ format = "json", schema = "{EVENT}" }}'
-    context = _project(worker, folder, address, topic, f'architecture = "lambda"\n{decode}', LATEST)
-    version = _version(context)
-    view = LambdaView(context, version)
+    settings = f'topics = ["{topic}"]\narchitecture = "lambda"\n{decode}'
+    context = project(worker, folder, address, settings, LATEST)
+    made = version(context)
+    view = LambdaView(context, made)
     view.start()
     _until(view, view.has_caught_up)
     with context.database.begin() as connection:
-        context.catalog.set_state(version.view, version.version, VersionEvent.CAUGHT_UP, connection=connection)
-        context.catalog.switch(connection, version.view, version.version, view.select_sql(connection))
+        context.catalog.set_state(made.view, made.version, VersionEvent.CAUGHT_UP, connection=connection)
+        context.catalog.switch(connection, made.view, made.version, view.select_sql(connection))
 
     def stop() -> None:
         view.stop()
         context.database.close()
 
-    return Following(folder / "views.db", f"SELECT max(latest) FROM {version.view}", stop)
+    return Following(folder / "views.db", f"SELECT max(latest) FROM {made.view}", stop)
 
 
-def _project(worker: Worker, folder: Path, address: str, topic: str, settings: str, query: str) -> RunContext:
+def project(worker: Worker, folder: Path, address: str, settings: str, query: str) -> RunContext:
+    """A project with one view."""
     from headrace.pipeline.project.loading import read_project
     from headrace.pipeline.serving.catalog import Catalog
     from headrace.pipeline.serving.database import Database
@@ -179,13 +176,13 @@ def _project(worker: Worker, folder: Path, address: str, topic: str, settings: s
     (folder / "headrace.toml").write_text(
         f'[log]\nbootstrap = "{address}"\n[serving]\nurl = "sqlite:///views.db"\n',
     )
-    (folder / "views" / "pages.toml").write_text(f'topics = ["{topic}"]\nquery = "pages.sql"\n{settings}\n')
+    (folder / "views" / "pages.toml").write_text(f'query = "pages.sql"\n{settings}\n')
     (folder / "views" / "pages.sql").write_text(query)
-    project = read_project(folder).project
-    database = Database(project.serving_url)
+    made = read_project(folder).project
+    database = Database(made.serving_url)
     return RunContext(
         spark=worker.spark,
-        project=project,
+        project=made,
         database=database,
         catalog=Catalog(database),
         clock=SystemClock(),
@@ -194,7 +191,8 @@ def _project(worker: Worker, folder: Path, address: str, topic: str, settings: s
     )
 
 
-def _version(context: RunContext) -> Version:
+def version(context: RunContext) -> Version:
+    """The first version of the view."""
     (definition,) = context.project.views.values()
     context.catalog.create_view(definition.name, definition.architecture, definition.definition_hash)
     return context.catalog.add_version(definition.name, definition.as_dict(), definition.definition_hash)

@@ -4,7 +4,7 @@
 
 The program runs under Spark 4.0.0 and under our version, so it imports Spark only; our modules are imported on our side
 only. Both sessions have the same settings. The two sides differ in the format, and in the views
-(:mod:`pipeline_views`).
+(:mod:`pipeline_views`, :mod:`pipeline_join`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pipeline_join
 import pipeline_views
 from pipeline_views import Answer, timed
 
@@ -60,6 +61,7 @@ class Worker:
             "stream": self.stream,
             "write": self.write,
             "replay": partial(pipeline_views.replay, self),
+            "join": partial(pipeline_join.join, self),
             "follow": self.follow,
             "unfollow": self.unfollow,
         }

@@ -20,6 +20,7 @@ import loads
 import numpy as np
 import pyarrow as pa
 import servers
+from json_values import json_objects
 
 from headrace import Producer
 
@@ -31,10 +32,9 @@ SCHEMA = "user BIGINT, item BIGINT, ms BIGINT"
 
 def events(count: int, users: int, seed: int) -> pa.Table:
     random = np.random.default_rng(seed)
-    user, item, ms = (random.integers(0, high, count) for high in (users, 1_000, 10_000))
-    rows = zip(user.tolist(), item.tolist(), ms.tolist(), strict=True)
-    values = [b'{"user":%d,"item":%d,"ms":%d}' % row for row in rows]
-    return pa.table({"key": pa.nulls(count, pa.binary()), "value": pa.array(values, pa.binary())})
+    highest = {"user": users, "item": 1_000, "ms": 10_000}
+    columns = {name: random.integers(0, high, count) for name, high in highest.items()}
+    return pa.table({"key": pa.nulls(count, pa.binary()), "value": json_objects(columns)})
 
 
 def portions(count: int) -> Iterator[int]:
