@@ -24,6 +24,7 @@ from headrace.pipeline.runner.lock import runner_lock
 from headrace.pipeline.serving.catalog import Catalog, DesiredState, Progress, Report, VersionEvent, VersionState
 from headrace.pipeline.serving.catalog_tables import PROGRESS
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.schema_changes import Place, SchemaChange, SchemaChanges, VersionChanges
 from headrace.pipeline.serving.version_costs import Cost, VersionCosts
 from headrace.runtime.clock import SystemClock
 from headrace.tools.views.command import COMMANDS, main
@@ -197,7 +198,7 @@ def test_status_says_how_far_behind_the_log_a_version_is(project, broker, admin,
         "records_total": 10, "records_per_s": None,
         "seconds_left": None, "batch_id": 7, "offsets": {"clicks": {"0": 4}}, "events": 120, "dead_letters": 3,
         "dropped_late": 2, "updated_ms": 0, "complete_ms": None, "age_ms": 0,
-        "cost": None,
+        "cost": None, "schema_changes": [],
     }  # fmt: skip
 
 
@@ -212,6 +213,22 @@ def test_status_says_what_a_version_costs(project):
     with runner_lock(project.url):
         _, out, _ = project("status")
     assert [line.split()[-1] for line in out.splitlines()] == ["BUSY", "3%", "-"]
+
+
+def test_status_says_which_columns_records_no_longer_have(project):
+    project.add(*SERVING, offsets={0: 4})
+    missing = SchemaChange("missing", "orders", "shop.orders", "price", Place(0, 500, 0), 120, 0.5)
+    new = SchemaChange("new", "orders", "shop.orders", "cost", Place(1, 7, 0))
+    SchemaChanges(project.database).write({("pages", 1): VersionChanges((missing, new), {})})
+    _, _, err = project("status")
+    assert err.splitlines()[:2] == [f"pages v1: {missing.text}", f"pages v1: {new.text}"]
+    (version,) = project.value("status")["versions"]
+    assert version["schema_changes"][0] == {
+        "kind": "missing", "source": "orders", "topic": "shop.orders", "column": "price", "records": 120, "share": 0.5,
+        "since": {"partition": 0, "offset": 500, "timestamp_ms": 0},
+    }  # fmt: skip
+    SchemaChanges(project.database).write({("pages", 1): VersionChanges((), {"orders": {}})})
+    assert SchemaChanges(project.database).read() == {("pages", 1): VersionChanges((), {"orders": {}})}
 
 
 def fill(admin: Admin, broker: Broker, topic: str, count: int) -> None:

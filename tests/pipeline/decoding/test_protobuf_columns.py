@@ -107,6 +107,24 @@ def test_records_of_an_older_and_a_newer_schema():
     assert reads_newer(order_class()(id=2).SerializeToString())["added"] == ""
 
 
+def changed_types() -> list[bytes]:
+    """Records in which ``note``, and ``sku`` inside of ``items``, is a number."""
+    changed = _file()
+    order = changed.message_type[1]
+    next(field for field in order.field if field.name == "note").type = _TYPES["int64"]
+    order.nested_type[0].field[0].type = _TYPES["int64"]
+    inside = order_class(changed)(id=1)
+    inside.items.add(sku=5)
+    return [order_class(changed)(id=1, note=5).SerializeToString(), inside.SerializeToString()]
+
+
+def test_a_field_whose_type_changed_is_not_null():
+    """Protobuf itself leaves the field out, as if it was not set."""
+    for value, name in zip(changed_types(), ("note", "sku"), strict=True):
+        with pytest.raises(ValueError, match=f"{name}: the record has another type than the descriptors"):
+            protobuf_reader(DECODE)(value)
+
+
 def test_bad_values():
     with pytest.raises(ValueError, match=r"the value is not a shop\.Order"):
         protobuf_reader(DECODE)(b"\xff\xff")

@@ -98,7 +98,7 @@ def test_an_unknown_id_is_asked_for_once_in_a_while(registry, monkeypatch):
 
 
 def test_only_so_many_schemas_are_kept(registry, monkeypatch):
-    monkeypatch.setattr(registry_module, "_MAX_SCHEMAS", 2)
+    monkeypatch.setattr(registry_module, "MAX_SCHEMAS", 2)
     client = SchemaRegistry(registry.url)
     for number in [registry.register(OLD) for _ in range(3)]:
         client.schema(number)

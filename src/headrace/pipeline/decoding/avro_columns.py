@@ -34,13 +34,13 @@ def avro_columns(schema: str) -> StructType:
     """
     from pyspark.sql.types import StructType
 
-    columns = _Types().of(_parsed(schema))
+    columns = _Types().of(parsed_avro(schema))
     if not isinstance(columns, StructType):
         raise UnsuitableAvro("the Avro schema is not a record")
     return columns
 
 
-def _parsed(schema: str, references: Mapping[str, str] | None = None) -> Any:
+def parsed_avro(schema: str, references: Mapping[str, str] | None = None) -> Any:
     """The parsed schema, with full names everywhere.
 
     :param references: further schemas whose names the schema uses.
@@ -157,7 +157,7 @@ def avro_reader(decode: Decode) -> Callable[[bytes], object]:
 
     :raises RegistryUnavailable: (the function) if the record's schema is needed and the registry does not answer.
     """
-    own = _parsed(decode.schema)
+    own = parsed_avro(decode.schema)
     if decode.registry:
         return _by_registry(SchemaRegistry(decode.registry, decode.registry_options), _with_nulls(own))
     skipped = HEADER_BYTES if decode.framing == "confluent" else 0
@@ -179,7 +179,7 @@ def _by_registry(registry: SchemaRegistry, reader: Any) -> Callable[[bytes], obj
             found = registry.schema(schema_id)
             if found.kind != "AVRO":
                 raise ValueError(f"the schema with the id {schema_id} is of type {found.kind}, not AVRO")
-            writers[schema_id] = _parsed(found.text, found.references)
+            writers[schema_id] = parsed_avro(found.text, found.references)
         return _read(value, HEADER_BYTES, writers[schema_id], reader)
 
     return read

@@ -55,10 +55,10 @@ def protobuf_columns(decode: Decode) -> StructType:
     """
     :raises UnsuitableProtobuf: if the message cannot be converted to columns.
     """
-    return _struct(_message(decode), 0)
+    return _struct(message_of(decode), 0)
 
 
-def _message(decode: Decode) -> Any:
+def message_of(decode: Decode) -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool  # type: ignore[import-untyped]
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -136,23 +136,66 @@ def protobuf_reader(decode: Decode) -> Callable[[bytes], object]:
     from google.protobuf import message_factory
     from google.protobuf.message import DecodeError
 
-    message = _message(decode)
+    message = message_of(decode)
     parse = message_factory.GetMessageClass(message).FromString
     read_fields = _reader_of(message)
     registry = SchemaRegistry(decode.registry, decode.registry_options) if decode.registry else None
+    check = _type_check(message)
 
     def read(value: bytes) -> object:
         if decode.framing == "confluent":
-            value = _unframed(value, message, registry)
+            value = unframed(value, message, registry)
         try:
-            return read_fields(parse(value))
+            made = parse(value)
         except DecodeError as error:
             raise ValueError(f"the value is not a {message.full_name}: {error}") from None
+        check(made)
+        return read_fields(made)
 
     return read
 
 
-def _unframed(value: bytes, message: Any, registry: SchemaRegistry | None) -> bytes:
+def _type_check(message: Any) -> Callable[[Any], None]:
+    """Returns a function that refuses messages in which a field has another type than in the descriptors.
+
+    Protobuf keeps such a field among the fields that it does not know, and the field looks as if it was not set. Only
+    the kind of encoding is compared: a number and a text differ, int32 and int64 do not.
+    """
+    from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
+
+    names = {field.number: field.name for field in message.fields}
+    messages = [
+        (field.name, _is_repeated(field), _lazy_check(field.message_type))
+        for field in message.fields
+        if field.message_type is not None and not _is_map(field)
+    ]
+
+    def check(made: Any) -> None:
+        for each in UnknownFieldSet(made):
+            if each.field_number in names:
+                raise ValueError(f"{names[each.field_number]}: the record has another type than the descriptors")
+        for name, is_repeated, check_inside in messages:
+            if is_repeated:
+                for each in getattr(made, name):
+                    check_inside(each)
+            elif made.HasField(name):
+                check_inside(getattr(made, name))
+
+    return check
+
+
+def _lazy_check(message: Any) -> Callable[[Any], None]:
+    made: list[Callable[[Any], None]] = []
+
+    def check(value: Any) -> None:
+        if not made:
+            made.append(_type_check(message))
+        made[0](value)
+
+    return check
+
+
+def unframed(value: bytes, message: Any, registry: SchemaRegistry | None) -> bytes:
     schema_id = schema_id_of(value)
     if registry is not None and (kind := registry.schema(schema_id).kind) != "PROTOBUF":
         raise ValueError(f"the schema with the id {schema_id} is of type {kind}, not PROTOBUF")

@@ -29,7 +29,7 @@ from headrace.pipeline.secret_references import with_secrets
 
 _TIMEOUT_S = 10
 _MAX_ANSWER_BYTES = 8 << 20
-_MAX_SCHEMAS = 1000
+MAX_SCHEMAS = 1000
 _MAX_REFERENCES = 100
 #: An id that the registry did not know may be registered later.
 _ASK_AGAIN_AFTER_S = 60
@@ -145,7 +145,7 @@ class SchemaRegistry:
 
 
 def _keep(cache: OrderedDict[int, _Kept], schema_id: int, value: _Kept) -> None:
-    if len(cache) >= _MAX_SCHEMAS:
+    if len(cache) >= MAX_SCHEMAS:
         cache.popitem(last=False)
     cache[schema_id] = value
 

@@ -199,8 +199,8 @@ def drift(schema: str, records: Sequence[Record], *, is_framed: bool = False) ->
     kind = merged(type_of(each) for each in objects)
     if not isinstance(kind, Struct) or schema == _DOCUMENT:
         return [], {}
-    there = {name.lower() for name, each in kind.fields.items() if each.count}
+    # Spark's reader finds a field by its name in the same case only.
+    there = {name for name, each in kind.fields.items() if each.count}
     declared = [column_name(each) for each in split_columns(schema)]
-    known = {name.lower() for name in declared}
-    new = {name: ddl(each.type) for name, each in kind.fields.items() if name.lower() not in known}
-    return [name for name in declared if name.lower() not in there], new
+    new = {name: ddl(each.type) for name, each in kind.fields.items() if name not in declared}
+    return [name for name in declared if name not in there], new

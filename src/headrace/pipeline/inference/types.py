@@ -123,7 +123,7 @@ def columns_of(struct: Struct) -> tuple[str, list[str]]:
             continue
         seen.add(name.lower())
         is_always_there = each.count == struct.count >= _ENOUGH_RECORDS
-        columns.append(f"{_quoted(name)} {ddl(each.type)}{' NOT NULL' if is_always_there else ''}")
+        columns.append(f"{quoted(name)} {ddl(each.type)}{' NOT NULL' if is_always_there else ''}")
         notes += _notes(name, each, struct.count)
     return ", ".join(columns), notes
 
@@ -145,23 +145,26 @@ def ddl(kind: str | Array | Struct | None) -> str:
         lowered = [name.lower() for name in kind.fields]
         if len(set(lowered)) < len(lowered):  # a struct cannot have both
             return "VARIANT"
-        return f"STRUCT<{', '.join(f'{_quoted(name)}: {ddl(each.type)}' for name, each in kind.fields.items())}>"
+        return f"STRUCT<{', '.join(f'{quoted(name)}: {ddl(each.type)}' for name, each in kind.fields.items())}>"
     return kind or "STRING"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """The name of a column, in backticks if it needs them."""
     return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 def split_columns(schema: str) -> list[str]:
-    """The columns of a schema, without cutting types that contain commas."""
-    columns, depth, start, quoted = [], 0, 0, False
+    """The columns of a schema, without cutting names, types and comments that contain commas."""
+    columns, depth, start, quote = [], 0, 0, ""
     for at, letter in enumerate(schema):
-        quoted ^= letter == "`"
-        depth += 0 if quoted else {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
-        if letter == "," and depth == 0 and not quoted:
-            columns.append(schema[start:at].strip())
-            start = at + 1
+        if letter in ("`", "'", '"') and quote in ("", letter):
+            quote = "" if quote else letter
+        elif not quote:
+            depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
+            if letter == "," and depth == 0:
+                columns.append(schema[start:at].strip())
+                start = at + 1
     return [*columns, schema[start:].strip()]
 
 

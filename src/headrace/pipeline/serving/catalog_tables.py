@@ -10,6 +10,7 @@
     headrace_batches       view, version, batch | Lambda: each batch result, the cut up to which it counts, its table
     headrace_spans         view, version, span | Lambda: the ranges of offsets that the rows of the speed table cover
     headrace_dead_letters  view, version | the offsets up to which dead letters were sent
+    headrace_schema_changes  view, version | how the records differ from the schemas of the version's sources
     headrace_java_deaths   view, version, work | how often Spark's Java process died during that kind of work
     headrace_requests      id | what a command asked the runner to do, and how that ended
 
@@ -142,8 +143,17 @@ COSTS = Table(
     Column("cpu_cores", Double),
 )
 
+SCHEMA_CHANGES = Table(
+    "headrace_schema_changes",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("changes", Text, nullable=False),
+    Column("counts", Text, nullable=False),
+)
+
 #: The tables whose rows belong to one version and are deleted with it.
-OF_VERSIONS = (VERSIONS, PROGRESS, REPORTS, BATCHES, SPANS, DEAD_LETTERS, JAVA_DEATHS, COSTS)
+OF_VERSIONS = (VERSIONS, PROGRESS, REPORTS, BATCHES, SPANS, DEAD_LETTERS, JAVA_DEATHS, COSTS, SCHEMA_CHANGES)
 
 REQUESTS = Table(
     "headrace_requests",

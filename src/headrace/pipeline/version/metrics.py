@@ -32,6 +32,7 @@ class VersionCounts:
     records_behind: int | None = None
     records_per_s: float = 0.0
     age_seconds: float | None = None
+    missing_columns: int = 0
     state: str = ""
     serves: bool = False
 
@@ -122,6 +123,11 @@ FAMILIES = (
     Family(
         "headrace_view_dead_letters_total", "counter", "Records that did not decode.",
         lambda counts: counts.dead_letters,
+    ),
+    Family(
+        "headrace_view_missing_columns", "gauge",
+        "Columns of the sources' schemas that the newest records no longer have, or never had.",
+        lambda counts: counts.missing_columns,
     ),
     Family(
         "headrace_view_dropped_late_total", "counter", "Events that arrived later than the watermark allows.",

@@ -16,6 +16,7 @@ from headrace.pipeline.maintenance.ways import stored_way
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Progress, Report, Version, VersionState
+from headrace.pipeline.serving.schema_changes import SchemaChange, SchemaChanges
 from headrace.pipeline.serving.version_costs import Cost, VersionCosts
 from headrace.runtime.clock import SystemClock
 from headrace.tools.views.command import OpenProject
@@ -35,6 +36,7 @@ class VersionProgress:
     :param behind: records that are not in the answer yet; None if the log does not answer.
     :param total: all records of the log.
     :param cost: what the version has cost lately; None if it does not run.
+    :param schema_changes: how the newest records differ from the schemas of the version's sources.
     """
 
     version: Version
@@ -45,6 +47,7 @@ class VersionProgress:
     report: Report
     per_s: float | None = None
     cost: Cost | None = None
+    schema_changes: tuple[SchemaChange, ...] = ()
 
     @property
     def reading(self) -> int:
@@ -111,6 +114,7 @@ class VersionProgress:
             "complete_ms": self.report.complete_ms,
             "age_ms": self.age_ms(SystemClock().wall_ms()),
             "cost": None if self.cost is None else asdict(self.cost),
+            "schema_changes": [asdict(each) for each in self.schema_changes],
         }
 
 
@@ -124,6 +128,7 @@ def read_progress(here: OpenProject, log: LogEnds, view: str | None) -> list[Ver
         progress = {v.label: here.catalog.progress(connection, v.view, v.version) for v in versions}
         reports = here.catalog.reports(connection)
     costs = VersionCosts(here.database).read()
+    differences = SchemaChanges(here.database).read()
     if versions:
         log.refresh()
     found = []
@@ -131,7 +136,9 @@ def read_progress(here: OpenProject, log: LogEnds, view: str | None) -> list[Ver
         serves = views[version.view].serving_version == version.version
         report = reports.get((version.view, version.version), Report(version.view, version.version))
         cost = costs.get(version.key) if version.state in _AT_WORK else None
-        found.append(replace(_version_progress(version, serves, progress[version.label], report, log), cost=cost))
+        made = _version_progress(version, serves, progress[version.label], report, log)
+        changes = differences[version.key].changes if version.key in differences else ()
+        found.append(replace(made, cost=cost, schema_changes=changes))
     return found
 
 

@@ -112,6 +112,7 @@ def _run(
     is_once: bool,
 ) -> int:
     from headrace.pipeline.runner.runner import Runner
+    from headrace.pipeline.source_watch.watch import SourceWatch
     from headrace.pipeline.version.context import RunContext
     from headrace.pipeline.version.metrics import PipelineMetrics
 
@@ -127,13 +128,20 @@ def _run(
         metrics=metrics,
     )
     runner = Runner(context, java=java)
+    watch = SourceWatch(context)
     if is_once:
-        return FAILED if runner.run_once(stop) else DONE
+        failed = runner.run_once(stop)
+        watch.try_to_look()
+        watch.close()
+        return FAILED if failed else DONE
     if "serve" in endpoints.listen:
         _serve_beside(stack, project.serving_url, endpoints)
     if "metrics_listen" in endpoints.listen:
         _serve_metrics(stack, metrics, endpoints)
     _share_spark(stack, project, java)
+    watching = threading.Thread(target=watch.run, args=(stop,), name="source-watch", daemon=True)
+    watching.start()
+    stack.callback(watching.join, 10)
     _tell("ready")
     runner.run(stop, _checks(lock))
     logger.info("stopped")

@@ -64,6 +64,8 @@ def _show(versions: list[VersionProgress], project: Project, out: Output) -> Non
     for each in versions:
         if each.trouble:
             out.note(f"{each.version.label} {each.trouble}")
+        for change in each.schema_changes:
+            out.note(f"{each.version.label}: {change.text}")
     if not is_at_work:
         out.note("'headrace views run' is not running")
 
