@@ -106,6 +106,24 @@ def test_avro_of_a_registry(broker, admin, project, sources, registry):
     assert "answers 503" in sources("infer", "avro", "--registry", registry.url, "--force")[2]
 
 
+def test_json_of_a_registry(broker, admin, project, sources, registry):
+    properties = {"id": {"type": "integer"}, "at": {"type": "string", "format": "date-time"}}
+    schema = {"type": "object", "properties": properties, "required": ["id"]}
+    number, bare = registry.register(schema, kind="JSON"), registry.register({"type": "object"}, kind="JSON")
+    admin.create_topic("jsons", num_partitions=1)
+    _send(broker, "jsons", [(None, b"\0" + number.to_bytes(4, "big") + b'{"id":1}')])
+    assert sources("infer", "jsons", "--registry", registry.url)[0] == 0
+    draft = read_project(project)
+    assert draft.problems == []
+    decode = draft.project.sources["jsons"].decode
+    assert (decode.format, decode.framing, decode.registry) == ("json", "confluent", registry.url)
+    assert decode.schema == "id BIGINT NOT NULL, at TIMESTAMP", "of the registry, not of the records"
+    _send(broker, "jsons", [(None, b"\0" + bare.to_bytes(4, "big") + b'{"id":1}')])
+    code, out, _ = sources("infer", "jsons", "--registry", registry.url, "--force")
+    assert code == 0
+    assert "the columns are those of the records" in out
+
+
 @pytest.fixture
 def registry():
     with fake_registry() as made:

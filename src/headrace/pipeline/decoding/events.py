@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from headrace.pipeline.decoding.avro_columns import avro_columns, avro_reader
 from headrace.pipeline.decoding.column_values import DoesNotFit, row_converter
 from headrace.pipeline.decoding.envelopes import OPERATION, enveloped, row_columns
+from headrace.pipeline.decoding.json_schema_ids import checked_columns, problem_column, with_problems
 from headrace.pipeline.decoding.protobuf_columns import protobuf_columns, protobuf_reader
 from headrace.pipeline.decoding.registry import RegistryUnavailable
 from headrace.pipeline.decoding.text_columns import CORRUPT, END, KEY_PART, VALUE_PART, Parsing, Part, text_columns
@@ -129,6 +130,8 @@ def decode_frame(decode: Decode, raw: DataFrame, *, is_optimized: bool = True) -
     from pyspark.sql import functions as F  # noqa: N812
 
     columns_of(decode)  # raises an error if the schemas do not fit together
+    raw = with_problems(decode, raw)
+    problems = [problem_column(column) for column in checked_columns(decode)]
     place = [F.col(source).alias(name) for name, source in RECORD_COLUMNS.items()]
     headers = [F.col("headers").alias(HEADERS)] if "headers" in raw.columns else []
     value = F.col("value").alias(VALUE)
@@ -140,12 +143,12 @@ def decode_frame(decode: Decode, raw: DataFrame, *, is_optimized: bool = True) -
     if is_optimized:
         # Parsed once and used several times: Spark copies the parsing into every filter, but not past an explode.
         once = made[0] if len(made) == 1 else F.struct(*made)
-        step = raw.select(F.explode(F.array(once)).alias(VALUE_PART.parsed), *place, *headers, value)
+        step = raw.select(F.explode(F.array(once)).alias(VALUE_PART.parsed), *place, *headers, value, *problems)
         if len(made) > 1:
             both = F.col(VALUE_PART.parsed)
             step = step.select(*(both[part.parsed].alias(part.parsed) for part, _ in parsings), *_others(step))
     else:
-        step = raw.select(*made, *place, *headers, value)
+        step = raw.select(*made, *place, *headers, value, *problems)
     fields = [field for _, parsing in parsings for field in parsing.fields]
     if (operation := parsings[0][1].operation) is not None:
         fields.append(operation.alias(OPERATION))

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.pipeline.decoding.json_schema_ids import problem_column
 from headrace.pipeline.decoding.registry import HEADER_BYTES
 from headrace.pipeline.project.decode import Decode
 
@@ -123,6 +124,7 @@ def _document(decode: Decode, name: str, part: Part) -> Parsing:
     error = (
         F.when(F.col(part.kept).isNull(), F.lit("the record has no value"))
         .when(~_is_framed(decode, part.kept), F.lit(_NOT_FRAMED))
+        .when(_id_problem(decode, part).isNotNull(), _id_problem(decode, part))
         .when(~F.is_valid_utf8(kept), F.lit(NOT_UTF8))
         .when(~F.coalesce((mark == END) & more.isNull(), F.lit(False)), F.lit("the value is not JSON"))
     )
@@ -132,7 +134,7 @@ def _document(decode: Decode, name: str, part: Part) -> Parsing:
 
 
 def _text(decode: Decode, column: str) -> Column:
-    """The text of a key or value. JSON names its fields, so the schema of a registry's id is not needed."""
+    """The text of a key or value. JSON names its fields, so the schema of its id is not needed to read it."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if decode.framing != "confluent":
@@ -147,6 +149,13 @@ def _is_framed(decode: Decode, column: str) -> Column:
         return F.lit(True)
     begins = F.substring(F.col(column), F.lit(1), F.lit(1)) == F.lit(b"\x00")
     return begins & (F.octet_length(F.col(column)) >= HEADER_BYTES)
+
+
+def _id_problem(decode: Decode, part: Part) -> Column:
+    """NULL, or why the id of the schema is wrong (``json_schema_ids``)."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(problem_column(part.column)) if decode.registry else F.lit(None).cast("string")
 
 
 def _nullable(columns: StructType, byte: DataType | None = None) -> StructType:
@@ -261,6 +270,7 @@ def _error(decode: Decode, columns: StructType, reader: _Reader, part: Part) -> 
     error = (
         F.when(F.col(part.kept).isNull(), F.lit("the record has no value"))
         .when(~_is_framed(decode, part.kept), F.lit(_NOT_FRAMED))
+        .when(_id_problem(decode, part).isNotNull(), _id_problem(decode, part))
         .when(~F.is_valid_utf8(text), F.lit(NOT_UTF8))
         .when((F.trim(text) == "") | text.isin(*_BREAKS) | read.isNull(), F.lit("the value is empty"))
         .when(read[CORRUPT].isNotNull(), _misfit(decode, columns, reader, text, read))

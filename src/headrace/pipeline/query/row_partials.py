@@ -22,6 +22,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.decoding.events import ERROR, decode_frame
+from headrace.pipeline.decoding.json_schema_ids import DriverCheck
 from headrace.pipeline.query.row_functions import RowFunction, unsupported
 from headrace.pipeline.spark.catalyst import JavaObject, items, kind
 
@@ -47,9 +48,9 @@ class Partials(NamedTuple):
 
 
 class RowPartials:
-    def __init__(self, algebra: Algebra, function: RowFunction) -> None:
+    def __init__(self, algebra: Algebra, function: RowFunction, ids: DriverCheck) -> None:
         """Use ``prepare``."""
-        self._algebra, self._function = algebra, function
+        self._algebra, self._function, self._ids = algebra, function, ids
         #: The columns of a record that are needed.
         self.columns = function.columns
 
@@ -61,7 +62,8 @@ class RowPartials:
 
         if definition.decode.format not in ("json", "csv", "raw") or not _is_row_wise(algebra):
             return None
-        raw = spark.createDataFrame([], spark_schema(include_headers=False))
+        ids = DriverCheck(definition.decode)
+        raw = spark.createDataFrame([], ids.schema(spark_schema(include_headers=False)))
         try:
             top = _top(algebra, decode_frame(definition.decode, raw, is_optimized=False))
         except unsupported() as error:
@@ -72,14 +74,15 @@ class RowPartials:
             )
             return None
         function = RowFunction.prepare(top, arrow_schema(top.schema))
-        return None if function is None else cls(algebra, function)
+        return None if function is None else cls(algebra, function, ids)
 
     def compute(self, records: pa.Table) -> Partials:
         """
         :param records: a table with at least ``columns``, as in ``format("headrace")``.
         :raises PySparkException: what the query raises for these records, as in a job.
+        :raises RegistryUnavailable: if ids of schemas have to be looked up and the registry does not answer.
         """
-        rows = self._function(records)
+        rows = self._function(self._ids.add_problems(records))
         kept = rows.filter(rows.column(KEEP)).select(self._algebra.schema.names)
         return Partials(self._algebra.merge([kept]), rows.column(ERROR))
 

@@ -14,6 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.decoding.events import ERROR
+from headrace.pipeline.decoding.json_schema_ids import DriverCheck
 from headrace.pipeline.decoding.source_rows import decode_source
 from headrace.pipeline.query.aggregates import arrow_schema
 from headrace.pipeline.query.row_functions import RowFunction
@@ -44,10 +45,15 @@ class SourceDecoder:
 
     def __init__(self, spark: SparkSession, source: SourceDefinition, columns: Sequence[str]) -> None:
         self._spark, self._source, self._columns = spark, source, list(columns)
+        self._ids = DriverCheck(source.decode)
 
     def decode(self, records: pa.Table) -> Decoded:
-        """:param records: records of the source's topics, as ``format("headrace")`` has them."""
-        made = self._in_driver(records) if self._in_driver is not None else self._by_job(records)
+        """
+        :param records: records of the source's topics, as ``format("headrace")`` has them.
+        :raises RegistryUnavailable: if ids of schemas have to be looked up and the registry does not answer.
+        """
+        in_driver = self._in_driver
+        made = self._by_job(records) if in_driver is None else in_driver(self._ids.add_problems(records))
         errors = made.column(ERROR)
         return Decoded(made.filter(pc.is_null(errors)).select(self._columns), bad_records(records, errors))
 
@@ -61,7 +67,8 @@ class SourceDecoder:
     def _in_driver(self) -> RowFunction | None:
         if self._source.decode.format not in IN_DRIVER or self._source.decode.key is not None:
             return None
-        top = self._selected(self._empty, is_optimized=False)
+        empty = self._spark.createDataFrame([], self._ids.schema(self._empty.schema))
+        top = self._selected(empty, is_optimized=False)
         return RowFunction.prepare(top, arrow_schema(top.schema))
 
     def _by_job(self, records: pa.Table) -> pa.Table:

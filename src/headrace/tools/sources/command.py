@@ -120,6 +120,7 @@ def _add_registry(
 ) -> None:
     """The schema that the newest record was written with becomes the schema that all records are read with."""
     from headrace.pipeline.decoding.registry import RegistryUnavailable, SchemaRegistry, UnknownSchema, schema_id_of
+    from headrace.pipeline.inference.json_schema import json_schema_columns
 
     newest = next(value for _, value in reversed(records) if value is not None)
     try:
@@ -142,6 +143,11 @@ def _add_registry(
         guessed.notes.append(
             f"write {file.stem}.desc with protoc --include_imports --descriptor_set_out, and set the message"
         )
+    elif found.kind == "JSON" and guessed.kind != "changes":
+        try:
+            guessed.fields |= {"format": "json", "schema": json_schema_columns(found.text)}
+        except ValueError as error:
+            guessed.notes.append(f"the columns are those of the records: {error}")
 
 
 # -------------------------------------------------------------------------------------------------------------- check
