@@ -17,10 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from headrace.pipeline.decoding.registry import HEADER_BYTES, SchemaRegistry, schema_id_of
+from headrace.pipeline.decoding.avro_times import CountedTime, check_same_times, counted_times, with_numbers
+from headrace.pipeline.decoding.registry import HEADER_BYTES, MAX_SCHEMAS, SchemaRegistry, schema_id_of
+from headrace.pipeline.decoding.value_batches import Gatherer, column_array
 from headrace.pipeline.project.decode import Decode
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.types import DataType, StructType
 
 
@@ -152,47 +155,79 @@ class _Types:
         return self._named[name]
 
 
-def avro_reader(decode: Decode) -> Callable[[bytes], object]:
+def avro_reader(decode: Decode, counted: Mapping[str, CountedTime] | None = None) -> Callable[[bytes], Any]:
     """Returns a function from the value of a record to a dict.
 
+    :param counted: the fields whose times stay numbers (``avro_times``).
     :raises RegistryUnavailable: (the function) if the record's schema is needed and the registry does not answer.
     """
-    own = parsed_avro(decode.schema)
+    own = parsed_avro(with_numbers(decode.schema, counted))
     if decode.registry:
-        return _by_registry(SchemaRegistry(decode.registry, decode.registry_options), _with_nulls(own))
+        return _by_registry(SchemaRegistry(decode.registry, decode.registry_options), _with_nulls(own), counted)
     skipped = HEADER_BYTES if decode.framing == "confluent" else 0
+    read_value = _value_reader(own, None, skipped)
 
-    def read(value: bytes) -> object:
+    def read(value: bytes) -> Any:
         if skipped:
             schema_id_of(value)  # raises an error if the value does not begin with an id
-        return _read(value, skipped, own, None)
+        return read_value(value)
 
     return read
 
 
-def _by_registry(registry: SchemaRegistry, reader: Any) -> Callable[[bytes], object]:
-    writers: dict[int, Any] = {}
+def _by_registry(
+    registry: SchemaRegistry, reader: Any, counted: Mapping[str, CountedTime] | None
+) -> Callable[[bytes], Any]:
+    readers: dict[int, Callable[[bytes], Any]] = {}
 
-    def read(value: bytes) -> object:
+    def read(value: bytes) -> Any:
         schema_id = schema_id_of(value)
-        if schema_id not in writers:
+        read_value = readers.get(schema_id)
+        if read_value is None:
             found = registry.schema(schema_id)
             if found.kind != "AVRO":
                 raise ValueError(f"the schema with the id {schema_id} is of type {found.kind}, not AVRO")
-            writers[schema_id] = parsed_avro(found.text, found.references)
-        return _read(value, HEADER_BYTES, writers[schema_id], reader)
+            check_same_times(found.text, counted)
+            writer = parsed_avro(with_numbers(found.text, counted), found.references)
+            if len(readers) >= MAX_SCHEMAS:
+                readers.clear()
+            read_value = readers[schema_id] = _value_reader(writer, reader, HEADER_BYTES)
+        return read_value(value)
 
     return read
 
 
-def _read(value: bytes, skipped: int, writer: Any, reader: Any) -> object:
+def _value_reader(writer: Any, reader: Any, skipped: int) -> Callable[[bytes], Any]:
     import fastavro
 
-    stream = io.BytesIO(value[skipped:])
-    row = fastavro.schemaless_reader(stream, writer, reader)
-    if stream.tell() != len(value) - skipped:
-        raise ValueError(f"{len(value) - skipped - stream.tell()} bytes follow the Avro record")
-    return _plain(row)
+    read_record, open_bytes = fastavro.schemaless_reader, io.BytesIO
+    has_uuids = "'uuid'" in repr((writer, reader))
+
+    def read(value: bytes) -> Any:
+        stream = open_bytes(value)
+        stream.seek(skipped)
+        row = read_record(stream, writer, reader)
+        if stream.tell() != len(value):
+            raise ValueError(f"{len(value) - stream.tell()} bytes follow the Avro record")
+        return _plain(row) if has_uuids else row
+
+    return read
+
+
+def avro_gatherer(decode: Decode, columns: StructType) -> Gatherer:
+    """Reads many values (``value_batches``). Times at the top level stay numbers, which Arrow converts at once."""
+    counted = {name: time for name, time in counted_times(decode.schema).items() if name in columns.names}
+
+    def gather(name: str, make: Callable[[list[Any]], pa.Array]) -> Callable[[list[Any]], pa.Array]:
+        return lambda rows: make([row.get(name) for row in rows])
+
+    made = {
+        field.name: gather(
+            field.name, counted[field.name].array if field.name in counted else column_array(field.dataType)
+        )
+        for field in columns
+    }
+    return Gatherer(avro_reader(decode, counted), {}, made)
 
 
 def _with_nulls(avro: Any) -> Any:

@@ -20,20 +20,23 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.decoding.avro_columns import avro_columns, avro_reader
+from headrace.pipeline.decoding.avro_columns import avro_columns, avro_gatherer, avro_reader
 from headrace.pipeline.decoding.column_values import DoesNotFit, row_converter
 from headrace.pipeline.decoding.envelopes import OPERATION, enveloped, row_columns
 from headrace.pipeline.decoding.json_schema_ids import checked_columns, problem_column, with_problems
-from headrace.pipeline.decoding.protobuf_columns import protobuf_columns, protobuf_reader
+from headrace.pipeline.decoding.protobuf_columns import protobuf_columns, protobuf_gatherer, protobuf_reader
 from headrace.pipeline.decoding.registry import RegistryUnavailable
 from headrace.pipeline.decoding.text_columns import CORRUPT, END, KEY_PART, VALUE_PART, Parsing, Part, text_columns
+from headrace.pipeline.decoding.value_batches import batch_decoder
 from headrace.pipeline.project.decode import Decode, FileText
+from headrace.pipeline.spark.arrow_functions import arrow_function
 from headrace.pipeline.spark.errors import explain
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 ERROR, VALUE, HEADERS = "_error", "_value", "_headers"
@@ -226,10 +229,15 @@ def _python_columns(decode: Decode, columns: StructType, part: Part) -> Parsing:
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import StringType, StructField, StructType
 
-    read = _own_function(decode) if decode.format == "python" else reading_function(decode)
     nullable = [StructField(field.name, field.dataType) for field in columns]
     result = StructType([*nullable, StructField(ERROR, StringType())])
-    parse = F.udf(guarded(read, columns), result)
+    parse: Callable[..., Column]
+    if decode.format == "python":
+        parse = F.udf(guarded(_own_function(decode), columns), result)
+    else:
+        gatherer = avro_gatherer if decode.format == "avro" else protobuf_gatherer
+        one_by_one = guarded(reading_function(decode), columns)
+        parse = arrow_function(batch_decoder(partial(gatherer, decode, columns), one_by_one, columns, ERROR), result)
     read_part = F.col(part.parsed)
     fields = [read_part.getField(field.name).alias(field.name) for field in columns]
     return Parsing(parse(F.col("key"), F.col(part.column)), fields, read_part.getField(ERROR))

@@ -22,13 +22,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.decoding.registry import HEADER_BYTES, SchemaRegistry, schema_id_of
+from headrace.pipeline.decoding.value_batches import Gatherer, column_array
 from headrace.pipeline.project.decode import Decode
 from headrace.pipeline.project.toml_files import did_you_mean
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.types import DataType, StructType
 
     Read = Callable[[Any], object]
@@ -193,6 +196,39 @@ def _lazy_check(message: Any) -> Callable[[Any], None]:
         made[0](value)
 
     return check
+
+
+def protobuf_gatherer(decode: Decode, columns: StructType) -> Gatherer:
+    """Reads many values (``value_batches``)."""
+    from google.protobuf import message_factory
+
+    message = message_of(decode)
+    made_class = message_factory.GetMessageClass(message)
+    parse = made_class.FromString
+    registry = SchemaRegistry(decode.registry, decode.registry_options) if decode.registry else None
+    check = _type_check(message)
+
+    def read(value: bytes) -> Any:
+        made = parse(value if decode.framing != "confluent" else unframed(value, message, registry))
+        check(made)
+        return made
+
+    gathered = {
+        name: _gather(message.fields_by_name[name], column_array(columns[name].dataType)) for name in columns.names
+    }
+    return Gatherer(read, made_class(), gathered)
+
+
+def _gather(field: Any, make: Callable[[list[object]], pa.Array]) -> Callable[[list[Any]], pa.Array]:
+    name, convert, get = field.name, _value_reader(field), attrgetter(field.name)
+    is_plain = field.message_type is None and field.type != _ENUM and not _is_repeated(field)
+    if field.has_presence and is_plain:
+        return lambda messages: make([get(each) if each.HasField(name) else None for each in messages])
+    if field.has_presence:
+        return lambda messages: make([convert(get(each)) if each.HasField(name) else None for each in messages])
+    if is_plain:
+        return lambda messages: make(list(map(get, messages)))
+    return lambda messages: make([convert(get(each)) for each in messages])
 
 
 def unframed(value: bytes, message: Any, registry: SchemaRegistry | None) -> bytes:
