@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from spark_cluster import SparkCluster
 from views_harness import KILLS, TIMEOUT_S, ViewsHarness
+
+from headrace.testing.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views")]
 #: Small, as three JVMs share a machine; and what was lost is noticed at once.
@@ -13,9 +14,8 @@ _CONF = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.ta
 
 @pytest.fixture
 def cluster(tmp_path) -> Iterator[SparkCluster]:
-    made = SparkCluster(tmp_path / "cluster")
-    yield made
-    made.close()
+    with SparkCluster(tmp_path / "cluster") as made:
+        yield made
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def test_a_cluster_keeps_the_views_though_its_workers_are_killed(harness, cluste
         harness.project.waits_until(lambda: len(cluster.executors) > 0, "there are no executors")
         harness.comes_to_a_random_point()
         if number % 3 == 0:  # a machine goes away, and another one comes
-            cluster.kill_worker(harness.pick.randrange(len(cluster.workers)))
+            cluster.kill_worker(harness.pick.randrange(cluster.worker_count))
             harness.hesitates(3)
             cluster.start_worker()
         else:
-            harness.pick.choice(cluster.executors).kill()
+            cluster.kill_executor(harness.pick.choice(cluster.executors))
     harness.ends_well()
