@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from lambda_harness import PARTITIONS, LambdaHarness, until
 from lambda_harness import quick as quick
-from lambda_harness import until
 from test_archive import Power, admin, expected, parquet_files, places, produce, producer, topic  # noqa: F401
 
 from headrace.pipeline.archive import compaction
 from headrace.pipeline.archive.archive import Archive
 from headrace.pipeline.archive.compaction import GRACE_MS, Compactor
 from headrace.pipeline.archive.files import ArchiveFiles
+from headrace.pipeline.serving.database import Database
 
 pytestmark = pytest.mark.timeout(900)
 ALL = {0: 10, 1: 10}
@@ -155,3 +160,74 @@ def test_appends_compact_in_the_background(spark, kafka, producer, topic, tmp_pa
         until(lambda: not [one for one in threading.enumerate() if one.name.startswith("compact ")], "the thread ends")
     assert "became" in caplog.text
     assert places(archive.read(topic, None, ALL)) == expected((0, 0, 10), (1, 0, 10))
+
+
+# ------------------------------------------------------------------------------------ a batch that is reading meanwhile
+
+#: The records of a batch do not fit into the buffers between Java and Python, so a task that waits does not read on.
+_PADDING = "x" * 500_000
+_APPENDS, _PER_APPEND = 4, 3
+
+
+def waiting(reading: Path, go_on: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Passes rows on. After the first ones it opens a FIFO to say that it reads, and waits for the other FIFO."""
+    paths = str(reading), str(go_on)
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield next(batches)
+        with open(paths[0], "w"), open(paths[1]):  # each waits until the other side opens it, too
+            pass
+        yield from batches
+
+    return pass_on
+
+
+@pytest.fixture
+def harness(spark, kafka, sqlite_url, tmp_path):
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+    database = Database(sqlite_url)
+    with LambdaHarness.make(spark, kafka.bootstrap_servers, database, tmp_path) as made:
+        yield made
+    database.close()
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
+
+
+def test_a_batch_reads_on_while_its_files_are_replaced(harness, opened, tmp_path, monkeypatch):
+    """One task reads all files, one after the other. They are replaced when it has read the first ones."""
+    reading, go_on = tmp_path / "reading", tmp_path / "go_on"
+    os.mkfifo(reading)
+    os.mkfifo(go_on)
+    store = harness.store()
+    layer, archive = harness.batch_layer(store), opened()
+    for number in range(_APPENDS * _PER_APPEND):
+        event = (f"page-{number % 5}", number)
+        value = json.dumps({"page": event[0], "ms": event[1], "padding": _PADDING}).encode()
+        for at in range(PARTITIONS):
+            harness.sent[at].append(event)
+            harness.producer.send(harness.topic, value, partition=at)
+        if (number + 1) % _PER_APPEND == 0:
+            harness.producer.flush()
+            archive.append(harness.topic, harness.ends()[harness.topic])
+    files, replaced = len(archive.history(harness.topic).live_files), list[int]()
+
+    def compact() -> None:
+        with reading.open():
+            replaced.append(archive.compact(harness.topic))
+        with go_on.open("w"):
+            pass
+
+    compacting, read = threading.Thread(target=compact, daemon=True), Archive.read
+
+    def read_slowly(mine: Archive, *given):
+        monkeypatch.setattr(Archive, "read", read)
+        compacting.start()
+        frame = read(mine, *given)
+        return frame.coalesce(1).mapInArrow(waiting(reading, go_on), frame.schema)
+
+    monkeypatch.setattr(Archive, "read", read_slowly)
+    result = layer.run()
+    compacting.join()
+    assert replaced == [files], "all files were replaced while the batch read them"
+    harness.serve()
+    assert harness.check().offsets == result.cut == harness.ends()
