@@ -49,6 +49,7 @@ class Table:
     rows: dict[str, Row] = field(default_factory=dict)
     #: What ours are compared with.
     peer: str = "Apache Kafka 4.3.0"
+    ours: str = "Headrace"
     remarks: list[str] = field(default_factory=list)
 
     def put(self, side: str, key: str, value: float) -> None:
@@ -65,7 +66,7 @@ class Table:
         lines = [
             measured(),
             "",
-            f"| | {self.peer} | Headrace | ratio | to reach | |",
+            f"| | {self.peer} | {self.ours} | ratio | to reach | |",
             "|---|---|---|---|---|---|",
             *(row.line for row in self.rows.values() if not (isnan(row.apache) and isnan(row.headrace))),
         ]

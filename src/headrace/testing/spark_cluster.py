@@ -123,14 +123,12 @@ class _Daemon:
 
     def kill(self) -> None:
         """Kills the daemon and everything that it has started."""
-        left, found = [self._process.pid], []
-        while left:
-            below = _children(left.pop())
-            left += below
-            found += below
+        found = [self._process.pid]
+        for each in found:  # which grows meanwhile
+            found += _children(each)
         self._process.kill()
         self._process.wait()
-        for each in found:
+        for each in found[1:]:
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
 

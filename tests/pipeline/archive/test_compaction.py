@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from lambda_harness import PARTITIONS, LambdaHarness, until
 from lambda_harness import quick as quick
-from test_archive import Power, admin, expected, parquet_files, places, produce, producer, topic  # noqa: F401
+from test_archive import MIDNIGHT_MS, Power, admin, expected, parquet_files, places, produce, producer, topic  # noqa: F401
 
 from headrace.pipeline.archive import compaction
 from headrace.pipeline.archive.archive import Archive
@@ -205,7 +205,7 @@ def test_a_batch_reads_on_while_its_files_are_replaced(harness, opened, tmp_path
         value = json.dumps({"page": event[0], "ms": event[1], "padding": _PADDING}).encode()
         for at in range(PARTITIONS):
             harness.sent[at].append(event)
-            harness.producer.send(harness.topic, value, partition=at)
+            harness.producer.send(harness.topic, value, partition=at, timestamp_ms=MIDNIGHT_MS)
         if (number + 1) % _PER_APPEND == 0:
             harness.producer.flush()
             archive.append(harness.topic, harness.ends()[harness.topic])
