@@ -184,7 +184,7 @@ def test_the_messages_are_json(tmp_path):
     with SharedSparkServer(
         tmp_path, lambda request: seen.append(json.dumps(request)) or {"answer": {"problems": [], "ways": {}}}
     ):
-        assert check_in_runner(tmp_path, []) == ([], {})
+        assert check_in_runner(tmp_path, []) == ([], {}, {})
     assert json.loads(seen[0])["views"] == []
 
 

@@ -128,6 +128,25 @@ def test_only_changed_views_are_checked_by_spark(folder, capsys):
     assert "v2 replays the log" in capsys.readouterr().out
 
 
+def test_apply_says_that_a_view_is_computed_from_the_start_and_why(folder, capsys):
+    def answer(request):
+        names = [each["definition"]["name"] for each in request["views"]]
+        notes = {"users": "the answer is computed from the start (not touched: it uses applyInPandas)"}
+        return {"answer": {"problems": [], "ways": dict.fromkeys(names, "whole"), "notes": notes}}
+
+    with SharedSparkServer(folder, answer):
+        assert main(["apply", "--dry-run", "--project", str(folder)]) == 0
+        told = capsys.readouterr().err
+        assert main(["apply", "--json", "--project", str(folder)]) == 0
+    assert "users is kept up to date by whole: the answer is computed from the start (not touched: it uses" in told
+    assert "pages is kept" not in told
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    assert [(each["view"], each["way"], bool(each["note"])) for each in changes] == [
+        ("pages", "whole", False),
+        ("users", "whole", True),
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------------- explain
 
 EXPLANATION = {

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from headrace.pipeline.maintenance.checks import check_views
 from headrace.pipeline.maintenance.choice import choose
 from headrace.pipeline.maintenance.explanation import explain_view, lines_of
 from headrace.pipeline.maintenance.ways import MEANINGS, WAYS_OF, Way, stored_way
 from headrace.pipeline.project.decode import Decode, FileText
-from headrace.pipeline.project.definition import Keep, LambdaSettings, ViewDefinition
+from headrace.pipeline.project.definition import KappaSettings, Keep, LambdaSettings, ViewDefinition
 from headrace.pipeline.project.source_definition import SourceDefinition, Watermark
+from headrace.pipeline.query.project_checks import ViewToCheck
 from headrace.pipeline.query.view_query import ViewError
 
 SCHEMA = "user STRING, page STRING, ms BIGINT, at TIMESTAMP"
@@ -168,11 +171,48 @@ def test_a_way_that_the_file_asks_for(spark):
         choose(spark, view(PAGES, maintain="stream"))
 
 
-def test_a_whole_answer_has_to_be_asked_for(spark):
+def test_a_whole_answer_can_be_asked_for(spark):
     found = choose(spark, view(PAGES, maintain="whole"))
     assert found.way is Way.WHOLE
     assert [each.way for each in found.refused] == [Way.COMBINE, Way.TOUCHED]
     assert "reads all records from the start; a build begins 1 hour after the last one" in found.cost.reads
+
+
+PANDAS = FileText("views/pages.py", '''
+def largest(group):
+    return group.nlargest(1, "ms")[["page", "ms"]]
+
+def pages(events):
+    return events.groupBy("page").applyInPandas(largest, "page STRING, ms BIGINT")
+
+def upper(batches):
+    for batch in batches:
+        yield batch.assign(page=batch.page.str.upper())[["page"]]
+
+def mapped(events):
+    return events.mapInPandas(upper, "page STRING")
+''', "pages")  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", ["lambda", "kappa"])
+@pytest.mark.parametrize(("function", "why"), [("pages", "it uses applyInPandas"), ("mapped", "sees whole partitions")])
+def test_the_last_resort_is_the_whole_answer(spark, architecture, function, why):
+    definition = replace(_with(replace(PANDAS, function=function)), architecture=architecture)
+    found = choose(spark, replace(definition, kappa=KappaSettings(batch_every_ms=120_000)))
+    assert found.way is Way.WHOLE
+    assert found.reason.startswith("no cheaper way is exact for it")
+    assert [each.way for each in found.refused] == list(WAYS_OF[architecture][:-1])
+    assert why in found.refused[-1].why
+    when = {"lambda": "when it is asked for", "kappa": "2 minutes after the last one"}[architecture]
+    assert found.cost.reads.endswith(f"a build begins {when}")
+    _, ways, notes = check_views(spark, [ViewToCheck(definition, ())])
+    assert ways == {"pages": "whole"}
+    assert why in notes["pages"]
+    assert "a build reads all records from the start" in notes["pages"]
+
+
+def test_who_asks_for_a_whole_answer_is_not_told_about_it(spark):
+    assert check_views(spark, [ViewToCheck(view(PAGES, maintain="whole"), ())]).notes == {}
 
 
 @pytest.mark.parametrize("maintain", ["", "combine", "touched", "whole"])

@@ -120,12 +120,14 @@ delay = "10 minutes"
 start = "2026-11-16T08:00:00Z"
 switch = "manual"
 caught_up_within = 5
+batch_every = "2 minutes"
 """
     view = _project(_with_view(folder, text, "sessions")).views["sessions"]
     assert view.query.function == "sessions"
     assert view.decode.options == {"sep": ";"}
     assert view.watermark == Watermark("at", "10 minutes")
     assert (view.kappa.switch, view.kappa.caught_up_within) == ("manual", 5)
+    assert (view.batch_every_ms, view.trigger_ms) == (120_000, 500)
 
 
 def test_a_definition_survives_json(folder):
@@ -169,6 +171,10 @@ def test_no_project_here(tmp_path):
             "views/pages.toml:7: delay: '10 parsecs'",
         ),
         (("[decode]", "[kappa]\n[decode]"), "views/pages.toml:5: [kappa] has no effect in a lambda view: remove it"),
+        (
+            ('"lambda"\n', '"kappa"\nkappa.batch_every = "often"\n'),
+            "views/pages.toml:3: batch_every: 'often' is not a duration",
+        ),
         (("[decode]", "[lambda]\ntrigger_ms = 0\n[decode]"), "views/pages.toml:6: lambda.trigger_ms must be a whole"),
     ],
 )  # fmt: skip

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from lambda_harness import quick as quick
 from lambda_harness import until
 from touched_harness import TouchedHarness
 
+from headrace.pipeline.project.decode import Decode, FileText
+from headrace.pipeline.project.definition import KappaSettings, LambdaSettings, ViewDefinition
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.touched.store import BuildTables, TouchedStore
-from headrace.pipeline.touched.view import TouchedVersion
+from headrace.pipeline.touched.view import Steps, TouchedVersion
+from headrace.testing.clock import ManualClock
 
 pytestmark = pytest.mark.timeout(900)
 REVENUE = (
@@ -169,3 +174,22 @@ def test_a_table_of_changes_is_counted_by_a_column_that_is_updated(harness):
     TouchedVersion(harness.context, harness.restarted()).run_once()
     assert harness.check().dead_letters == 0
     assert harness.seen()[0] == [("IT", 1)]
+
+
+def test_micro_batches_follow_the_trigger_of_the_architecture():
+    waited = []
+
+    class Once(threading.Event):
+        def wait(self, timeout=None):
+            waited.append(timeout)
+            self.set()
+            return True
+
+    for architecture in ("lambda", "kappa"):
+        definition = ViewDefinition("v", (), "", architecture, FileText("v.sql", ""), Decode(),
+                                    kappa=KappaSettings(trigger_ms=700), lambda_=LambdaSettings(0, 300))  # fmt: skip
+        steps = object.__new__(Steps)
+        steps._context, steps._running = SimpleNamespace(clock=ManualClock()), SimpleNamespace(definition=definition)
+        steps._lag_tracker, steps.step = None, lambda: False
+        steps.run(Once())
+    assert waited == [0.3, 0.7]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.pipeline.maintenance.choice import choose
-from headrace.pipeline.maintenance.ways import Maintenance
+from headrace.pipeline.maintenance.ways import MEANINGS, Maintenance, Way
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.toml_files import Problem
 from headrace.pipeline.query.project_checks import Checked, ViewToCheck
@@ -41,7 +41,20 @@ def check_view(
 
 
 def check_views(spark: SparkSession, views: Iterable[ViewToCheck]) -> Checked:
+    views = list(views)
+    asked_for = {view.definition.name for view in views if view.definition.maintain}
     found = {view.definition.name: check_view(spark, *view) for view in views}
     problems = [problem for each in found.values() for problem in each.problems]
     ways = {name: str(each.maintenance.way) for name, each in found.items() if each.maintenance is not None}
-    return Checked(problems, ways)
+    notes = {
+        name: _note(each.maintenance)
+        for name, each in found.items()
+        if each.maintenance is not None and each.maintenance.way is Way.WHOLE and name not in asked_for
+    }
+    return Checked(problems, ways, notes)
+
+
+def _note(maintenance: Maintenance) -> str:
+    """What a user should know about whole answers that nobody asked for."""
+    refused = "; ".join(f"not {each.way}: {each.why}" for each in maintenance.refused)
+    return f"{MEANINGS[Way.WHOLE]} ({refused}). Each record is read {maintenance.cost.reads}"

@@ -1,13 +1,12 @@
 """Chooses the way in which the answer of a view is kept up to date: the cheapest one that is exact for the query.
 
-``maintain = "..."`` in the view's file asks for a way. It is refused if that way is not exact for the query. A view for
-which no way is exact is refused as a whole; nothing is ever computed approximately instead.
+``maintain = "..."`` in the view's file asks for a way. It is refused if that way is not exact for the query. The last
+resort is ``whole``: it is exact for every query that Spark runs as a batch. Nothing is ever computed approximately.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.pipeline.kappa.view import why_stream
@@ -35,10 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: The way whose refusal tells most about a query that no way is exact for.
-_USUAL = {"lambda": Way.COMBINE, "kappa": Way.STREAM}
-
-
 class _Attempt(NamedTuple):
     spark: SparkSession
     definition: ViewDefinition
@@ -53,8 +48,7 @@ class _Accepted(NamedTuple):
 def choose(spark: SparkSession, definition: ViewDefinition, query: DataFrame | None = None) -> Maintenance:
     """
     :param query: the query over no rows, if it is there already.
-    :raises ViewError: if no way is exact for the query, or not the way that the view's file asks for. The problem is
-        that of the way that most views of the architecture can have.
+    :raises ViewError: if the way that the view's file asks for is not exact for the query.
     """
     attempt = _Attempt(spark, definition, empty_query(spark, definition) if query is None else query)
     check_key_names(definition, attempt.query.columns)
@@ -65,16 +59,11 @@ def choose(spark: SparkSession, definition: ViewDefinition, query: DataFrame | N
         return _asked_for(attempt, Way(definition.maintain))
     refused: list[Refusal] = []
     for way in WAYS_OF[definition.architecture]:
-        if way is Way.WHOLE:  # its answer is as old as its last build, so a user has to ask for it
-            continue
         found = _TRIED[way](attempt)
         if isinstance(found, _Accepted):
             return Maintenance(way, found.reason, tuple(refused), found.cost())
         refused.append(found)
-    usual = next(each for each in refused if each.way is _USUAL[definition.architecture])
-    others = "".join(f"; not {each.way}: {each.why}" for each in refused if each is not usual)
-    way_out = f'; maintain = "{Way.WHOLE}" computes it from the start from time to time'
-    raise ViewError(replace(usual.problem, message=usual.problem.message + others + way_out))
+    raise AssertionError(f"no way for {definition.name}, although every query can be computed from the start")
 
 
 def _asked_for(attempt: _Attempt, way: Way) -> Maintenance:
@@ -185,7 +174,8 @@ def _touched(attempt: _Attempt) -> _Accepted | Refusal:
 
 
 def _whole(attempt: _Attempt) -> _Accepted:
-    return _Accepted("every query can be computed from the start", lambda: cost_of_whole(attempt.definition))
+    reason = "no cheaper way is exact for it, and every query can be computed from the start"
+    return _Accepted(reason, lambda: cost_of_whole(attempt.definition))
 
 
 _TRIED: dict[Way, Callable[[_Attempt], _Accepted | Refusal]] = {

@@ -77,7 +77,7 @@ def cost_of_streaming(definition: ViewDefinition, query: DataFrame) -> Cost:
 
 def cost_of_whole(definition: ViewDefinition) -> Cost:
     """Of either architecture: builds, each over all records."""
-    every = definition.lambda_.batch_every_ms
+    every = definition.batch_every_ms
     when = f"{duration_text(every)} after the last one" if every else "when it is asked for"
     return Cost(
         records_read=1,

@@ -49,12 +49,14 @@ class KappaSettings:
     """
     :param caught_up_within: a new version has caught up when its lag is at most this many records.
     :param trigger_ms: how often a version looks for new records, if its micro-batches do not take longer.
+    :param batch_every_ms: how often a whole answer is computed; 0 if only on request. Other ways do not use it.
     """
 
     start: str = "earliest"
     switch: str = "auto"
     caught_up_within: int = 1000
     trigger_ms: int = 500
+    batch_every_ms: int = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,18 @@ class ViewDefinition:
             file=self.source_file if self.source_name else self.file,
             lines=self.source_lines if self.source_name else self.lines,
         )
+
+    @property
+    def batch_every_ms(self) -> int:
+        """The time between builds from the start; 0 if they run only on request."""
+        settings = self.lambda_ if self.architecture == "lambda" else self.kappa
+        return settings.batch_every_ms
+
+    @property
+    def trigger_ms(self) -> int:
+        """How often a version looks for new records."""
+        settings = self.lambda_ if self.architecture == "lambda" else self.kappa
+        return settings.trigger_ms
 
     @property
     def which_topics(self) -> dict[str, str]:

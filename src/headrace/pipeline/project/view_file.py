@@ -4,7 +4,7 @@
 
     architecture, query, key, maintain, sources
     topics or pattern, [decode], [watermark], dead_letters      as in the file of a source (``source_file``)
-    [kappa]      start, switch, caught_up_within, trigger_ms
+    [kappa]      start, switch, caught_up_within, trigger_ms, batch_every
     [lambda]     batch_every, trigger_ms
     [keep]       column, for
 
@@ -30,7 +30,7 @@ from headrace.pipeline.project.definition import (
 )
 from headrace.pipeline.project.field_reader import FUNCTION, FieldReader
 from headrace.pipeline.project.resolution import KnownSources, with_sources
-from headrace.pipeline.project.toml_files import TomlFile
+from headrace.pipeline.project.toml_files import Section, TomlFile
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.sql_views import check_view_name
 
@@ -109,17 +109,21 @@ class ViewFile:
                 )
         within = section.whole("caught_up_within", standard.caught_up_within)
         trigger_ms = section.whole("trigger_ms", standard.trigger_ms, at_least=1)
-        made = KappaSettings(start, section.text("switch", standard.switch, SWITCHES), within, trigger_ms)
+        switch, every_ms = section.text("switch", standard.switch, SWITCHES), self._batch_every_ms(section)
+        made = KappaSettings(start, switch, within, trigger_ms, every_ms)
         section.finish()
         return made
 
     def _lambda(self) -> LambdaSettings:
         section, standard = self._file.section("lambda"), LambdaSettings()
-        every = section.text("batch_every", "1 hour")
-        every_ms = 0 if every == "never" else self._fields.duration(section, "batch_every", every)
+        every_ms = self._batch_every_ms(section)
         made = LambdaSettings(every_ms, section.whole("trigger_ms", standard.trigger_ms, at_least=1))
         section.finish()
         return made
+
+    def _batch_every_ms(self, section: Section) -> int:
+        every = section.text("batch_every", "1 hour")
+        return 0 if every == "never" else self._fields.duration(section, "batch_every", every)
 
     def _check_combinations(self, made: ViewDefinition) -> None:
         other = {"lambda": "kappa", "kappa": "lambda"}.get(made.architecture, "")

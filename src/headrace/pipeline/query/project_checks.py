@@ -16,7 +16,7 @@ is available, it is asked in any case, and a view with a problem is checked as f
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,10 +58,12 @@ class Checked(NamedTuple):
     """What Spark says about views.
 
     :ivar ways: by the name of a view without problems, how its answer is kept up to date.
+    :ivar notes: by the name of a view, what its user should know before it runs.
     """
 
     problems: list[Problem]
     ways: dict[str, str]
+    notes: Mapping[str, str] = {}
 
 
 CheckBySpark = Callable[[list[ViewToCheck]], Checked]

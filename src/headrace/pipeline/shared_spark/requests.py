@@ -3,7 +3,7 @@
 ======= ======================================== ====================================================================
 kind    request                                  answer
 ======= ======================================== ====================================================================
-check   views: definitions with invalid fields   problems, each with file, line, column and message; ways by view
+check   views: definitions with invalid fields   problems with file, line, column, message; ways and notes by view
 explain view: a definition                       problems; explanation: how the view is kept up to date
 ======= ======================================== ====================================================================
 
@@ -41,7 +41,8 @@ def check_in_runner(project: Path, views: Sequence[ViewToCheck]) -> Checked | No
     answer = ask_runner(project, {"kind": "check", "version": version("headrace"), **request}, _ANSWER_S)
     if answer is None:
         return None
-    return Checked([_read_problem(each) for each in answer["problems"]], dict(answer["ways"]))
+    problems = [_read_problem(each) for each in answer["problems"]]
+    return Checked(problems, dict(answer["ways"]), dict(answer.get("notes", {})))
 
 
 def explain_in_runner(project: Path, definition: ViewDefinition) -> Explained | None:
@@ -88,8 +89,8 @@ def answer_request(runner: AnsweringSpark, request: Message) -> Message:
 def _check(runner: AnsweringSpark, request: Message) -> Message:
     from headrace.pipeline.maintenance.checks import check_views
 
-    problems, ways = check_views(runner.spark, [_read_view(each) for each in request["views"]])
-    return {"problems": [_written_problem(problem) for problem in problems], "ways": ways}
+    problems, ways, notes = check_views(runner.spark, [_read_view(each) for each in request["views"]])
+    return {"problems": [_written_problem(problem) for problem in problems], "ways": ways, "notes": notes}
 
 
 def _explain(runner: AnsweringSpark, request: Message) -> Message:

@@ -111,7 +111,7 @@ class _Parts:
         self._dead_letters = {source.name: running.dead_letters(source) for source in definition.inputs}
         self.maintainer = Maintainer(context, definition, running.version, self.data, self._dead_letters)
         has_dead_letters = any(sender.topic for sender in self._dead_letters.values())
-        self.steps = _Steps(running, self.maintainer, has_dead_letters=has_dead_letters)
+        self.steps = Steps(running, self.maintainer, has_dead_letters=has_dead_letters)
 
     def close(self) -> None:
         self.steps.close()
@@ -119,7 +119,7 @@ class _Parts:
             sender.close()
 
 
-class _Steps:
+class Steps:
     """Reads the log and runs micro-batches."""
 
     def __init__(self, running: TouchedVersion, maintainer: Maintainer, *, has_dead_letters: bool) -> None:
@@ -138,7 +138,7 @@ class _Steps:
 
     def run(self, stop: threading.Event) -> None:
         """Runs micro-batches until ``stop`` is set: every ``trigger_ms``, or at once while there is more to read."""
-        clock, trigger_ms = self._context.clock, self._running.definition.lambda_.trigger_ms
+        clock, trigger_ms = self._context.clock, self._running.definition.trigger_ms
         while not stop.is_set():
             began_ms = clock.monotonic_ms()
             self.step()

@@ -288,6 +288,6 @@ class BuiltVersion(RunningVersion):
 
     def _schedule(self, last_ms: int) -> None:
         """Schedules what follows a build that was committed at that time."""
-        every_ms = self.definition.lambda_.batch_every_ms if self._is_rebuilt else 0
+        every_ms = self.definition.batch_every_ms if self._is_rebuilt else 0
         self._due_ms = last_ms + every_ms if every_ms else None
         self._archive_due_ms = last_ms + ARCHIVE_EVERY_MS

@@ -54,7 +54,7 @@ COMMANDS = {
     "switch": ("change:switch", "switch readers to another version"),
     "rollback": ("change:rollback", "switch readers to the version before"),
     "drop": ("change:drop", "delete a version, or a view with all of its versions"),
-    "batch": ("change:batch", "run a batch of a Lambda view now, and wait for it"),
+    "batch": ("change:batch", "run a batch of a Lambda view or compute a whole answer now, and wait for it"),
 }
 
 
