@@ -14,8 +14,11 @@ from touched_harness import TouchedHarness
 from headrace.pipeline.project.decode import Decode, FileText
 from headrace.pipeline.project.definition import KappaSettings, LambdaSettings, ViewDefinition
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.errors import DuplicateKey
 from headrace.pipeline.touched.store import BuildTables, TouchedStore
 from headrace.pipeline.touched.view import Steps, TouchedVersion
+from headrace.pipeline.version.failures import FailureKind, classify_failure
+from headrace.pipeline.whole.view import WholeVersion
 from headrace.testing.clock import ManualClock
 
 pytestmark = pytest.mark.timeout(900)
@@ -174,6 +177,20 @@ def test_a_table_of_changes_is_counted_by_a_column_that_is_updated(harness):
     TouchedVersion(harness.context, harness.restarted()).run_once()
     assert harness.check().dead_letters == 0
     assert harness.seen()[0] == [("IT", 1)]
+
+
+@pytest.mark.parametrize(("architecture", "version_class"), [("lambda", TouchedVersion), ("kappa", WholeVersion)])
+def test_two_rows_with_the_same_key_stop_the_version(harness, architecture, version_class):
+    harness.send("orders", order(1, 1, 10), order(2, 1, 20))
+    query = "SELECT o.id, o.amount FROM orders o LEFT ANTI JOIN payments p ON p.order_id = o.id"
+    harness.apply(query, architecture, ("orders", "payments"), key=("id",))
+    version_class(harness.context, harness.version).run_once()
+    before = harness.check()
+    harness.send("orders", order(2, 1, 21))
+    with pytest.raises(DuplicateKey, match=r"two rows have the same key \(id\): \[2\]") as raised:
+        version_class(harness.context, harness.restarted()).run_once()
+    assert classify_failure(raised.value) is FailureKind.PERMANENT
+    assert harness.check().offsets == before.offsets
 
 
 def test_micro_batches_follow_the_trigger_of_the_architecture():

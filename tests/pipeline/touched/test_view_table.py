@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
 import sqlalchemy
 
 from headrace.pipeline.query.plan import SortBy
+from headrace.pipeline.serving.errors import DuplicateKey
 from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.row_codec import RowCodec
 from headrace.pipeline.touched.tables import ViewTable
@@ -26,8 +29,8 @@ def bag(*rows: tuple[str | None, int, int]) -> Bag:
 
 @pytest.fixture
 def made(database):
-    def make(**shown) -> ViewTable:
-        table = ViewTable("rows", Shown(("name", "amount"), **shown), _SCHEMA, database)
+    def make(key=(), **shown) -> ViewTable:
+        table = ViewTable("rows", Shown(("name", "amount"), **shown), _SCHEMA, database, key)
         with database.begin() as connection:
             table.create(connection)
         return table
@@ -63,6 +66,41 @@ def test_names_of_views_may_be_long(database):
         for name in names:
             ViewTable(name, Shown(("name", "amount")), _SCHEMA, database).create(connection)
         assert set(names) <= set(sqlalchemy.inspect(connection).get_table_names())
+
+
+def test_a_row_takes_the_place_of_the_row_with_its_key(database, made):
+    table = made(key=("name",))
+    assert len(change(database, table, bag(("a", 1, 1), (None, 2, 1)))) == 2
+    rows = change(database, table, bag(("a", 3, 1), ("a", 1, -1), (None, 2, -1)))
+    assert rows == [("a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "key"),
+    [
+        ([("a", 1, 1)], [("a", 2, 1)], '["a"]'),
+        ([("b", 1, 1)], [("a", 1, 1), ("a", 2, 1)], '["a"]'),
+        ([(None, 1, 1)], [(None, 2, 1)], "[null]"),
+        ([("a", 1, 1)], [("a", 1, 1)], '["a"]'),
+        ([("b", 1, 1)], [("a", 1, 2)], '["a"]'),
+    ],
+    ids=["later", "at once", "NULL", "the same row again", "two copies"],
+)
+def test_two_rows_with_the_same_key_are_an_error(database, made, first, second, key):
+    table = made(key=("name",))
+    before = change(database, table, bag(*first))
+    with pytest.raises(DuplicateKey, match=re.escape(f"two rows have the same key (name): {key}. A key must")):
+        change(database, table, bag(*second))
+    with database.read() as connection:
+        assert [tuple(row) for row in connection.exec_driver_sql(table.select_sql())] == before
+
+
+def test_rows_are_found_by_their_key(database, made):
+    table = made(key=("name", "amount"))
+    with database.read() as connection:
+        indexed = {column for index in sqlalchemy.inspect(connection).get_indexes(table.name)
+                   for column in index["column_names"]}  # fmt: skip
+    assert {"name", "amount"} <= indexed
 
 
 def test_an_offset_without_a_limit(database, made):

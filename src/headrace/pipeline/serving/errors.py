@@ -19,6 +19,10 @@ class UnsuitableSchema(ServingError):
     """A table cannot have these columns or names."""
 
 
+class DuplicateKey(ServingError):
+    """Two rows of an answer have the same key, although the view's file says that the key identifies a row."""
+
+
 class UnknownView(ServingError):
     """The catalog has no such view or version."""
 

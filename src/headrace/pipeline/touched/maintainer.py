@@ -137,7 +137,7 @@ class Maintainer:
         tables = [name for name, source in self._sources.items() if source.is_table]
         return BuildTables(
             number,
-            ViewTable(prefix, self.tree.shown, schema, self._context.database),
+            ViewTable(prefix, self.tree.shown, schema, self._context.database, self._definition.key),
             {
                 each.number: StateTable(f"{prefix}_s{each.number}", self.engine.jobs.codec(each))
                 for each in self.tree.inputs

@@ -2,26 +2,33 @@
 
 ::
 
-    <view>__v<N>_b<M>          the rows of build M: output columns, sort keys, _key (the row's identity), _copies
+    <view>__v<N>_b<M>          the rows of build M: output columns, sort keys, _copies, and _key: the row's identity,
+                               or the values of its key columns if the view's file has ``key``
     <view>__v<N>_b<M>_s<I>     the rows of input I of a keyed operator                                (``state_table``)
     <view>__v<N>_b<M>_t<I>     the newest records of table I of the sources                           (``table_source``)
 
 A build computes all of them from the start. The next build has tables of its own, and replaces the last one in one
-transaction. A row that occurs several times is stored once; the SELECT shows it as often as it occurs.
+transaction. A row that occurs several times is stored once; the SELECT shows it as often as it occurs. With ``key``,
+two rows with equal keys are an error: the transaction is rolled back, and readers keep the last answer.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 from hashlib import blake2b
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import sqlalchemy
 from sqlalchemy import Connection, Index, Table
 
 from headrace.pipeline.query.plan import SortBy
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.errors import DuplicateKey
 from headrace.pipeline.serving.sqlite_dialect import quoted
-from headrace.pipeline.serving.tables import create_table, data_table
+from headrace.pipeline.serving.tables import canonical_keys, create_table, data_table
 from headrace.pipeline.touched.bag import COUNT, Bag
 from headrace.pipeline.touched.state_table import remove_zero
 from headrace.pipeline.touched.top import Shown
@@ -38,10 +45,12 @@ class ViewTable:
     """The rows of one build.
 
     :param schema: the columns that readers see, and the sort keys that are not among them.
+    :param key: the columns that identify a row, if the view's file says so.
     """
 
-    def __init__(self, name: str, shown: Shown, schema: pa.Schema, database: Database) -> None:
+    def __init__(self, name: str, shown: Shown, schema: pa.Schema, database: Database, key: Sequence[str] = ()) -> None:
         self.name, self._shown, self._schema, self._database = name, shown, schema, database
+        self._key = tuple(key)
 
     @cached_property
     def table(self) -> Table:
@@ -56,18 +65,58 @@ class ViewTable:
         # PostgreSQL allows names of 63 bytes, and the name of the table may have as many.
         name = f"copies_{blake2b(self.name.encode(), digest_size=12).hexdigest()}"
         Index(name, self.table.c[COPIES], sqlite_where=several, postgresql_where=several).create(connection)
+        self._create_key_index(connection)
+
+    def _create_key_index(self, connection: Connection) -> None:
+        """For readers that look rows up by their key."""
+        columns = [self.table.c[column] for column in self._key]
+        if self._database.is_sqlite:
+            indexes = [Index(f"{self.name}_by_key", *columns)] if columns else []
+        else:  # a B-tree of PostgreSQL refuses values of more than 2.7 kB; a hash index has one column
+            indexes = [
+                Index(f"{self.name}_by_key{at}", column, postgresql_using="hash") for at, column in enumerate(columns)
+            ]
+        for index in indexes:
+            index.create(connection)
 
     def add(self, connection: Connection, change: Bag) -> None:
+        """
+        :raises DuplicateKey: if two rows have the same key. The transaction has to be rolled back then.
+        """
         if not change:
             return
-        keys = [identity.hex() for identity in change.identities]
+        if not self._key:
+            self._add(connection, self._rows(change))
+            return
+        rows = self._rows(change)
+        is_new = pc.greater(rows.column(COPIES), 0)
+        # First what goes: a new row may have the key of a row that is removed.
+        self._add(connection, rows.filter(pc.invert(is_new)))
+        added = rows.filter(is_new)
+        repeated = [key for key, count in Counter(added.column("_key").to_pylist()).items() if count > 1]
+        if not repeated:
+            self._add(connection, added)
+            several = sqlalchemy.select(self.table.c["_key"]).where(self.table.c[COPIES] > 1).limit(1)
+            repeated = list(connection.execute(several).scalars())
+        if repeated:
+            raise DuplicateKey(
+                f"two rows have the same key ({', '.join(self._key)}): {repeated[0]}. A key must identify a row: "
+                "correct key in the view's file or the query, or remove key"
+            )
+
+    def _rows(self, change: Bag) -> pa.Table:
         columns = [change.rows.column(at) for at in range(len(self._schema))]
-        rows = pa.table([*columns, change.rows.column(COUNT), pa.array(keys, pa.string())],
-                        names=[*self._schema.names, COPIES, "_key"])  # fmt: skip
+        rows = pa.table([*columns, change.rows.column(COUNT)], names=[*self._schema.names, COPIES])
+        identities = pa.array([identity.hex() for identity in change.identities], pa.string())
+        return rows.append_column("_key", canonical_keys(rows, self._key) if self._key else identities)
+
+    def _add(self, connection: Connection, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
         self._database.upsert(connection, self.table, rows)
-        gone = [(key,) for key, count in zip(keys, change.counts, strict=True) if count < 0]
+        gone = rows.filter(pc.less(rows.column(COPIES), 0)).column("_key").to_pylist()
         if gone:
-            remove_zero(connection, self.table, gone)
+            remove_zero(connection, self.table, [(key,) for key in gone])
 
     def load(self, connection: Connection, rows: pa.Table) -> None:
         """Adds rows of a build (``view_rows``), whose identities are not there yet."""

@@ -34,7 +34,7 @@ from headrace.client.errors import (
     UnsupportedByBroker,
 )
 from headrace.pipeline.progress.data_loss import DataLost
-from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, UnsuitableSchema
+from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, DuplicateKey, UnsuitableSchema
 from headrace.pipeline.spark.options import BadOption
 from headrace.protocol.kio import ErrorCode
 
@@ -61,6 +61,7 @@ BY_CLASS: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (UnsupportedByBroker, P),
     (BadOption, P),
     (UnsuitableSchema, P),
+    (DuplicateKey, P),
     (BrokerUnreachable, T),
     (KafkaTimeout, T),
     (BadResponse, T),

@@ -115,7 +115,8 @@ class WholeAnswer:
         names = tuple(str(each.name()) for each in top.columns)
         shown = Shown(tuple(query.columns), top.order, top.limit, top.offset)
         name = build_name(self.store.view, self.store.version, number)
-        table = ViewTable(name, shown, shown_schema(names, codec.schema), self._context.database)
+        schema = shown_schema(names, codec.schema)
+        table = ViewTable(name, shown, schema, self._context.database, self._definition.key)
         build = BuildTables(number, table, {}, {})
         self.store.drop_build(number)
         with self._context.database.begin() as connection:
