@@ -92,7 +92,10 @@ class ViewTable:
         is_new = pc.greater(rows.column(COPIES), 0)
         # First what goes: a new row may have the key of a row that is removed.
         self._add(connection, rows.filter(pc.invert(is_new)))
-        added = rows.filter(is_new)
+        self._add_new(connection, rows.filter(is_new))
+
+    def _add_new(self, connection: Connection, added: pa.Table) -> None:
+        """Adds rows of a view with a key; checks that no two rows have the same."""
         repeated = [key for key, count in Counter(added.column("_key").to_pylist()).items() if count > 1]
         if not repeated:
             self._add(connection, added)
@@ -119,12 +122,15 @@ class ViewTable:
             remove_zero(connection, self.table, [(key,) for key in gone])
 
     def load(self, connection: Connection, rows: pa.Table) -> None:
-        """Adds rows of a build (``view_rows``), whose identities are not there yet."""
-        columns = rows.columns[: len(self._schema)]
-        counted = [*self._schema.names, COPIES, IDENTITY]
-        self._database.bulk_load(
-            connection, self.table, pa.table([*columns, rows[COUNT], rows[IDENTITY]], names=counted)
-        )
+        """Adds rows of a build (``view_rows``), whose identities are not there yet.
+
+        :raises DuplicateKey: if two rows have the same key.
+        """
+        counted = pa.table([*rows.columns[: len(self._schema)], rows[COUNT]], names=[*self._schema.names, COPIES])
+        if self._key:
+            self._add_new(connection, counted.append_column("_key", canonical_keys(counted, self._key)))
+        else:
+            self._database.bulk_load(connection, self.table, counted.append_column(IDENTITY, rows[IDENTITY]))
 
     # -------------------------------------------------------------------------------------------------- the SQL view
 
