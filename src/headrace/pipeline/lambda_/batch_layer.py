@@ -67,7 +67,6 @@ class BatchResult:
     is_new: bool
     is_full: bool
     rows: int
-    seconds: float
 
 
 @dataclass
@@ -122,13 +121,11 @@ class BatchLayer:
         :raises BatchStopped: if the batch was stopped.
         :raises DataLost: if the log or the archive no longer has the records.
         """
-        clock = self._context.clock
-        began_ms = clock.monotonic_ms()
         with self._store.batch_in_progress() as (number, progress):
             last = next(reversed(self._store.batches()), None)
             cut = progress if progress is not None else self.log_ends()
             if last is not None and not full and cut == last.cut:
-                return BatchResult(last.batch, cut, False, False, last.rows, 0.0)
+                return BatchResult(last.batch, cut, False, False, last.rows)
             counts = _Counts()
             if progress is None:
                 self.first_batch_size = self._first_batch_size(cut)
@@ -141,7 +138,7 @@ class BatchLayer:
             rows = self._load(number, cut, since, counts if progress is None else None, is_stopped)
             self._send_dead_letters(cut, counts.dead_letters)
             self._store.commit_batch(number, cut, events=counts.events, dead_letters=counts.dead_letters)
-        return BatchResult(number, cut, True, since is None, rows, (clock.monotonic_ms() - began_ms) / 1000)
+        return BatchResult(number, cut, True, since is None, rows)
 
     def archive(self) -> None:
         """Copies everything that the speed layer has read to the archive, without a batch.
