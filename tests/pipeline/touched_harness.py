@@ -27,7 +27,7 @@ _numbers = count()
 PARTITIONS = 2
 KINDS = {"orders": "events", "payments": "events", "customers": "table"}
 SCHEMAS = {
-    "orders": "id BIGINT NOT NULL, customer BIGINT, item STRING, amount BIGINT",
+    "orders": "id BIGINT NOT NULL, customer BIGINT, item STRING, amount BIGINT, at TIMESTAMP",
     "payments": "order_id BIGINT, paid BIGINT",
     "customers": "customer BIGINT, name STRING, country STRING",
 }

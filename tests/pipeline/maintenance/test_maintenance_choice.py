@@ -215,10 +215,36 @@ def test_who_asks_for_a_whole_answer_is_not_told_about_it(spark):
     assert check_views(spark, [ViewToCheck(view(PAGES, maintain="whole"), ())]).notes == {}
 
 
-@pytest.mark.parametrize("maintain", ["", "combine", "touched", "whole"])
+DAYS = "SELECT window(at, '1 day') AS day, count(*) AS n FROM events GROUP BY 1"
+
+
+@pytest.mark.parametrize("architecture", ["lambda", "kappa"])
+def test_keep_is_for_ways_that_delete_rows(spark, architecture):
+    found = choose(spark, view(DAYS, architecture, keep=Keep("at", "7 days")))
+    assert found.way is Way.TOUCHED
+    assert {each.why for each in found.refused} == {"it has [keep], and this way never deletes rows"}
+    assert found.cost.state.endswith("of each row of events that [keep] keeps")
+    whole = choose(spark, view(DAYS, architecture, maintain="whole", keep=Keep("day_end", "7 days")))
+    assert whole.way is Way.WHOLE
+    with pytest.raises(ViewError, match=r'"combine" is not exact for this query: it has \[keep\]'):
+        choose(spark, view(DAYS, architecture, maintain="combine", keep=Keep("at", "7 days")))
+
+
+@pytest.mark.parametrize("maintain", ["", "touched", "whole"])
 def test_no_way_ignores_keep(spark, maintain):
-    with pytest.raises(ViewError, match=r"\[keep\] is not available yet"):
+    with pytest.raises(ViewError, match=r'\[keep\] column = "at": no column of the answer .* or remove \[keep\]'):
         choose(spark, view(PAGES, maintain=maintain, keep=Keep("at", "7 days")))
+
+
+def test_watermarks_are_explained(spark):
+    watermark = Watermark("at", "1 hour")
+    for maintain in ("touched", "whole"):
+        found = choose(spark, view(PAGES, "kappa", maintain=maintain, watermark=watermark))
+        assert "Of events, events are left out whose time is before the watermark" in found.cost.work
+    clicks = SourceDefinition("clicks", "events", ("c",), "", Decode(schema=SCHEMA), watermark=watermark)
+    both = replace(view("SELECT count(DISTINCT a.user) AS n FROM clicks a JOIN clicks b USING (page)"),
+                   topics=(), sources=(clicks, replace(clicks, name="others")))  # fmt: skip
+    assert "a Lambda view does not use the watermark of clicks and others" in choose(spark, both).cost.work
 
 
 def test_the_way_of_a_version():

@@ -81,3 +81,16 @@ def test_a_total_has_no_group():
 
     found = added_up(codec, 0, counted(4, 1), counted(1, -4))
     assert (found.rows["c0"].to_pylist(), found.counts) == ([4], [-1])
+
+
+def test_the_time_of_a_group_is_not_added_up():
+    codec = RowCodec(pa.schema([("c0", pa.string()), ("c1", pa.int64()), ("c2", pa.int64())]))
+
+    def counted(*rows: tuple[str, int, int]) -> Bag:
+        columns = zip(*rows, strict=True)
+        table = pa.table([pa.array(each) for each in columns], schema=codec.schema)
+        return Bag.of(codec, table, [0] * len(rows), np.ones(len(rows), dtype=np.int64))
+
+    found = added_up(codec, 1, counted(("a", 2, 70)), counted(("a", 1, 70), ("b", 1, 80)), has_times=True)
+    rows = zip(*(found.rows[name].to_pylist() for name in codec.schema.names), found.counts, strict=True)
+    assert sorted(rows) == [("a", 2, 70, -1), ("a", 3, 70, 1), ("b", 1, 80, 1)]

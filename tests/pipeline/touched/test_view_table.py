@@ -13,7 +13,7 @@ from headrace.pipeline.query.plan import SortBy
 from headrace.pipeline.serving.errors import DuplicateKey
 from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.row_codec import RowCodec
-from headrace.pipeline.touched.tables import ViewTable
+from headrace.pipeline.touched.tables import TIME, ViewTable
 from headrace.pipeline.touched.top import Shown
 
 _CODEC = RowCodec(pa.schema([("c0", pa.string()), ("c1", pa.int64())]))
@@ -106,3 +106,15 @@ def test_rows_are_found_by_their_key(database, made):
 def test_an_offset_without_a_limit(database, made):
     table = made(order=(SortBy("amount", False, True),), offset=2)
     assert change(database, table, bag(("a", 1, 1), ("b", 2, 1), ("c", 3, 1))) == [("c", 3)]
+
+
+def test_rows_are_deleted_by_their_time_in_a_table_with_the_longest_name(database):
+    codec = RowCodec(pa.schema([("c0", pa.string()), ("c1", pa.int64())]))
+    schema = pa.schema([("name", pa.string()), (TIME, pa.int64())])
+    table = ViewTable("r" * 63, Shown(("name",)), schema, database, ("name",))
+    rows = pa.table([pa.array(["a", "b", "c"]), pa.array([10, 20, 21])], schema=codec.schema)
+    with database.begin() as connection:
+        table.create(connection)
+        table.add(connection, Bag.of(codec, rows, [0, 0, 0], np.ones(3, dtype=np.int64)))
+        table.drop_until(connection, 20)
+        assert [tuple(row) for row in connection.exec_driver_sql(table.select_sql())] == [("c",)]

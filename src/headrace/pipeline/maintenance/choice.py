@@ -48,13 +48,11 @@ class _Accepted(NamedTuple):
 def choose(spark: SparkSession, definition: ViewDefinition, query: DataFrame | None = None) -> Maintenance:
     """
     :param query: the query over no rows, if it is there already.
-    :raises ViewError: if the way that the view's file asks for is not exact for the query.
+    :raises ViewError: if the way that the view's file asks for is not exact for the query, or if [keep] has no exact
+        meaning for it.
     """
     attempt = _Attempt(spark, definition, empty_query(spark, definition) if query is None else query)
     check_key_names(definition, attempt.query.columns)
-    if definition.keep is not None:
-        message = "[keep] is not available yet: remove it, and select the rows to keep in the SQL that reads the view"
-        raise ViewError(Problem(definition.file, definition.line("keep"), message))
     if definition.maintain:
         return _asked_for(attempt, Way(definition.maintain))
     refused: list[Refusal] = []
@@ -63,7 +61,7 @@ def choose(spark: SparkSession, definition: ViewDefinition, query: DataFrame | N
         if isinstance(found, _Accepted):
             return Maintenance(way, found.reason, tuple(refused), found.cost())
         refused.append(found)
-    raise AssertionError(f"no way for {definition.name}, although every query can be computed from the start")
+    raise ViewError(refused[-1].problem)
 
 
 def _asked_for(attempt: _Attempt, way: Way) -> Maintenance:
@@ -101,6 +99,8 @@ def _combine(attempt: _Attempt) -> _Accepted | Refusal:
     spark, definition, query = attempt
     if definition.sources:
         return _of_sources(Way.COMBINE, definition)
+    if definition.keep is not None:
+        return _cannot_keep(Way.COMBINE, definition)
     if definition.architecture == "kappa" and (why := why_stream(spark, definition)):
         return Refusal(Way.COMBINE, why, query_problem(definition, why))
     try:
@@ -134,10 +134,21 @@ def _of_sources(way: Way, definition: ViewDefinition) -> Refusal:
     return Refusal(way, why, query_problem(definition, message))
 
 
+def _cannot_keep(way: Way, definition: ViewDefinition) -> Refusal:
+    why = "it has [keep], and this way never deletes rows"
+    return Refusal(way, why, _keep_problem(definition, why))
+
+
+def _keep_problem(definition: ViewDefinition, message: str) -> Problem:
+    return Problem(definition.file, definition.line("keep", "column"), message)
+
+
 def _stream(attempt: _Attempt) -> _Accepted | Refusal:
     spark, definition, _ = attempt
     if definition.sources:
         return _of_sources(Way.STREAM, definition)
+    if definition.keep is not None:
+        return _cannot_keep(Way.STREAM, definition)
     try:
         streamed = _streamed(attempt)
         key_columns(definition, streamed)
@@ -154,6 +165,7 @@ def _touched(attempt: _Attempt) -> _Accepted | Refusal:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     from headrace.pipeline.touched.engine import Engine
+    from headrace.pipeline.touched.keeping import NotKept
     from headrace.pipeline.touched.maintainer import tree_of
     from headrace.pipeline.touched.top import NotTouchable
 
@@ -163,6 +175,8 @@ def _touched(attempt: _Attempt) -> _Accepted | Refusal:
         jobs = Engine(tree).jobs
         for target in (tree.root, *tree.inputs):
             jobs.codec(target)
+    except NotKept as error:
+        return Refusal(Way.TOUCHED, error.reason, _keep_problem(definition, error.reason))
     except NotTouchable as error:
         return Refusal(Way.TOUCHED, error.reason, query_problem(definition, str(error)))
     except UnsuitableSchema as error:
@@ -173,7 +187,14 @@ def _touched(attempt: _Attempt) -> _Accepted | Refusal:
     return _Accepted(reason_for_touching(tree), lambda: cost_of_touching(definition, tree))
 
 
-def _whole(attempt: _Attempt) -> _Accepted:
+def _whole(attempt: _Attempt) -> _Accepted | Refusal:
+    from headrace.pipeline.touched.keeping import NotKept
+    from headrace.pipeline.whole.answer import kept_of
+
+    try:
+        kept_of(attempt.spark, attempt.definition)
+    except NotKept as error:
+        return Refusal(Way.WHOLE, error.reason, _keep_problem(attempt.definition, error.reason))
     reason = "no cheaper way is exact for it, and every query can be computed from the start"
     return _Accepted(reason, lambda: cost_of_whole(attempt.definition))
 

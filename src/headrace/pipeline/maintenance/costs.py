@@ -79,13 +79,25 @@ def cost_of_whole(definition: ViewDefinition) -> Cost:
     """Of either architecture: builds, each over all records."""
     every = definition.batch_every_ms
     when = f"{duration_text(every)} after the last one" if every else "when it is asked for"
+    work = "a new record needs no work before the next build, and is not in the answer before that"
     return Cost(
         records_read=1,
         reads=f"by every build, because a build reads all records from the start; a build begins {when}",
         jobs=0,
-        work="a new record needs no work before the next build, and is not in the answer before that",
+        work=work + late_text(definition),
         state="nothing besides the answer and the offsets",
     )
+
+
+def late_text(definition: ViewDefinition) -> str:
+    """What happens to late events in views that are not Spark streams."""
+    names = [source.name for source in definition.inputs if source.watermark is not None]
+    if not names:
+        return ""
+    if definition.architecture == "lambda":
+        return f". Late events count: a Lambda view does not use the watermark of {' and '.join(names)}"
+    late = "events are left out whose time is before the watermark of the earlier records of their partition"
+    return f". Of {' and '.join(names)}, {late}"
 
 
 def duration_text(ms: int) -> str:

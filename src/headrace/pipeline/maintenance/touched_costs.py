@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.pipeline.maintenance.costs import duration_text
+from headrace.pipeline.maintenance.costs import duration_text, late_text
 from headrace.pipeline.maintenance.ways import Cost
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.touched.operators import Input, Keyed, Leaf, Operator, Tree
@@ -30,6 +30,7 @@ def cost_of_touching(definition: ViewDefinition, tree: Tree) -> Cost:
     if without_key:
         names = " and ".join(without_key)
         work += f". Without a key: {names}, so every micro-batch computes all of its rows again"
+    work += late_text(definition)
     return Cost(
         records_read=3 if definition.architecture == "lambda" else 1,
         reads=_reads(definition),
@@ -54,11 +55,12 @@ def _state(tree: Tree) -> str:
 
 
 def _kept(target: Input) -> str:
+    rows = f"{_sources(target)}{'' if target.time is None else ' that [keep] keeps'}"
     if target.groups is not None:
         sums = len(target.columns) - target.groups
-        return f"{sums} sum{'' if sums == 1 else 's'} per group of {_sources(target)}"
+        return f"{sums} sum{'' if sums == 1 else 's'} per group of {rows}"
     count = len(target.columns)
-    return f"{count} column{'' if count == 1 else 's'} of each row of {_sources(target)}"
+    return f"{count} column{'' if count == 1 else 's'} of each row of {rows}"
 
 
 def _described(operator: Keyed) -> str:

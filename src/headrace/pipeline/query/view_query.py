@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: Names of columns that the tables of the serving database use themselves.
-_OWN_COLUMNS = re.compile(r"_key|_batch_id|_hidden|_span|_copies|_order_\d+|_[kp]\d+(_\w+)?", re.IGNORECASE)
+_OWN_COLUMNS = re.compile(r"_key|_keep_us|_batch_id|_hidden|_span|_copies|_order_\d+|_[kp]\d+(_\w+)?", re.IGNORECASE)
 
 
 class ViewError(HeadraceError):

@@ -7,6 +7,7 @@ that last wrote the row. Readers use the SQL view with the name of the Headrace 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from hashlib import blake2b
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import BigInteger, Column, Connection, MetaData, PrimaryKeyConstraint, Table, Text
@@ -18,7 +19,7 @@ from headrace.pipeline.serving.sql_views import check_view_name, drop_table, dro
 from headrace.pipeline.serving.sqlite_dialect import quoted
 
 __all__ = ["canonical_keys", "check_view_name", "create_table", "data_table", "drop_table", "drop_view",
-           "quoted", "repoint_view", "select_all"]  # fmt: skip
+           "index_name", "quoted", "repoint_view", "select_all"]  # fmt: skip
 
 #: PostgreSQL cuts longer names.
 _MAX_NAME_BYTES = 63
@@ -54,6 +55,11 @@ def data_table(
         sqlite_with_rowid=False,
         info={"key_columns": tuple(key_columns), "schema": schema},
     )
+
+
+def index_name(table: str, purpose: str) -> str:
+    """A name for an index that is short enough, whatever the name of the table."""
+    return f"{purpose}_{blake2b(table.encode(), digest_size=12).hexdigest()}"
 
 
 def _check_columns(table: str, schema: pa.Schema, key_columns: Sequence[str]) -> None:

@@ -4,7 +4,8 @@ One job per state, and one for the rows. They read the decoded rows of the sourc
 results are loaded into the tables of a new build, which readers do not see before ``TouchedStore.commit_build``.
 
 Spark's tasks do all work per row: states become blocks (``blocks``), and rows get their identities (``view_rows``). The
-driver inserts what it gets, while Spark computes the next job.
+driver inserts what it gets, while Spark computes the next job. States whose rows are dropped by their time have no
+blocks (``state_table``), so the driver adds their rows one by one.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headrace.pipeline.decoding.events import ERROR, bad_rows, good_rows
+from headrace.pipeline.decoding.late_events import LATE
 from headrace.pipeline.decoding.source_rows import (
     REMOVED,
     after_truncations,
@@ -28,9 +31,10 @@ from headrace.pipeline.decoding.source_rows import (
 )
 from headrace.pipeline.spark.catalyst import JavaObject
 from headrace.pipeline.spark.packed_rows import Packed
+from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.blocks import KEY, BlockMaker, bits_for, in_buckets
 from headrace.pipeline.touched.operators import Input, Leaf, whole_plan
-from headrace.pipeline.touched.small_jobs import state_columns
+from headrace.pipeline.touched.small_jobs import state_columns, time_column
 from headrace.pipeline.touched.source_decoder import sent_columns
 from headrace.pipeline.touched.table_source import hashed_key
 from headrace.pipeline.touched.view_rows import ViewRows
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.project.source_definition import SourceDefinition
     from headrace.pipeline.serving.database import Database
     from headrace.pipeline.touched.engine import Engine
+    from headrace.pipeline.touched.event_times import Clocks, EventTimes
     from headrace.pipeline.touched.state_table import StateTable
     from headrace.pipeline.touched.store import BuildTables
     from headrace.pipeline.touched.tables import ViewTable
@@ -58,10 +63,14 @@ class BuildStopped(Exception):
 class Counts:
     """
     :ivar bad: by the name of a source, how many records do not decode.
+    :ivar late: how many events their watermark leaves out.
+    :ivar clocks: the largest times of the events (``event_times``).
     """
 
     events: int = 0
     bad: dict[str, int] = field(default_factory=dict)
+    late: int = 0
+    clocks: Clocks = field(default_factory=dict)
 
 
 class Builder:
@@ -70,10 +79,15 @@ class Builder:
     """
 
     def __init__(
-        self, engine: Engine, database: Database, sources: Iterable[SourceDefinition], needed: Mapping[str, list[str]]
+        self,
+        engine: Engine,
+        database: Database,
+        sources: Iterable[SourceDefinition],
+        needed: Mapping[str, list[str]],
+        times: EventTimes,
     ) -> None:
         self._engine, self._database = engine, database
-        self._sources, self._needed = tuple(sources), needed
+        self._sources, self._needed, self._times = tuple(sources), needed, times
 
     def load(self, build: BuildTables, raw: DataFrame, is_stopped: Callable[[], bool]) -> Counts:
         """Fills the tables of a build.
@@ -81,35 +95,48 @@ class Builder:
         :param raw: all records up to the cut.
         :raises BuildStopped: if ``is_stopped`` returns True meanwhile.
         """
-        with self._rows(raw) as (rows, seen):
+        with self._rows(raw) as (marked, seen):
             # Reads all records, and says how large the states will be.
-            row_counts = {name: frame.count() for name, frame in rows.items()}
+            row_counts = {name: frame.count() for name, frame in marked.items()}
             catalyst = self._engine.tree.catalyst
-            jobs = self._jobs(build, {name: catalyst.cached(frame) for name, frame in rows.items()}, row_counts)
+            cached = {name: catalyst.cached(frame) for name, frame in marked.items()}
+            clocks = self._times.clocks(cached)
+            rows = {name: on_time(frame) for name, frame in cached.items()}
+            jobs = self._jobs(build, rows, row_counts, self._times.kept_after(clocks))
             with closing(_computed_ahead(raw.sparkSession, jobs)) as computed:
                 for job, add in computed:
                     _insert(self._database, job, add, is_stopped)
             return Counts(
                 sum(events for events, _ in map(observed, seen.values())),
                 {name: observed(each)[1] for name, each in seen.items()},
+                sum(each.where(LATE).count() for each in cached.values() if LATE in each.columns),
+                clocks,
             )
 
     def _jobs(
-        self, build: BuildTables, rows: Mapping[str, DataFrame], row_counts: Mapping[str, int]
+        self, build: BuildTables, rows: Mapping[str, DataFrame], row_counts: Mapping[str, int], kept_after: int
     ) -> list[tuple[Packed | ViewRows, _Add]]:
+        """
+        :param row_counts: about how many rows each source has.
+        :param kept_after: rows whose time is not after this one are left out, if they have times.
+        """
         tree, catalyst = self._engine.tree, self._engine.tree.catalyst
         leaves = {leaf: self._leaf(leaf, rows[leaf.source]) for leaf in tree.leaves}
         total = sum(row_counts.values())
 
         def frame_of(target: Input) -> DataFrame:
             plan = whole_plan(catalyst, target, leaves)
-            return _added_up(target, catalyst.frame(plan).select(*state_columns(catalyst, target)))
+            frame = catalyst.frame(plan).select(*state_columns(catalyst, target))
+            return _added_up(target, _kept(target, frame, kept_after))
 
         shown = ViewRows(frame_of(tree.root), self._engine.jobs.codec(tree.root).schema, total)
         jobs: list[tuple[Packed | ViewRows, _Add]] = [(shown, build.rows.load)]
         for target in tree.inputs:
-            frame = in_buckets(frame_of(target), total, has_key=bool(target.keys))
-            jobs.append(_state_job(build.states[target.number], frame, total))
+            state, frame = build.states[target.number], frame_of(target)
+            if state.has_times:
+                jobs.append(_row_job(state, frame))
+            else:
+                jobs.append(_state_job(state, in_buckets(frame, total, has_key=bool(target.keys)), total))
         for name, table in build.tables.items():
             columns = [
                 each.alias(f"c{at}") for at, each in enumerate(sent_columns(rows[name], table.codec.schema.names))
@@ -125,7 +152,8 @@ class Builder:
 
     @contextmanager
     def _rows(self, raw: DataFrame) -> Iterator[tuple[dict[str, DataFrame], dict[str, Observation]]]:
-        """By the name of a source, its good records; and the counts of all of them, once they were read.
+        """By the name of a source, its good records, marked if they are late; and the counts of all of them, once they
+        were read.
 
         Of a table only the newest records of each key and partition.
         """
@@ -150,7 +178,7 @@ class Builder:
                 if source.is_table:
                     since = after_truncations(keep(frame)) if source.decode.envelope else frame
                     frame = newest_of_partitions(since)
-                rows[source.name] = keep(frame)
+                rows[source.name] = keep(self._times.marked(source, frame))
             yield rows, seen
 
     def _leaf(self, leaf: Leaf, kept: DataFrame) -> JavaObject:
@@ -161,6 +189,11 @@ class Builder:
         columns = [F.col(f"`{each.name()}`") for each in leaf.output]
         catalyst = self._engine.tree.catalyst
         return self._engine.jobs.renamed(rows.select(*columns), leaf.output, catalyst)
+
+
+def on_time(marked: DataFrame) -> DataFrame:
+    """The rows that are not late, of rows that may be marked (``EventTimes.marked``)."""
+    return marked.where(f"NOT {LATE}").drop(LATE) if LATE in marked.columns else marked
 
 
 def load_rows(database: Database, rows: ViewRows, table: ViewTable, is_stopped: Callable[[], bool]) -> None:
@@ -184,15 +217,22 @@ def _insert(database: Database, job: Packed | ViewRows, add: _Add, is_stopped: C
             add(connection, table)
 
 
+def _kept(target: Input, rows: DataFrame, kept_after: int) -> DataFrame:
+    """The rows of an input that ``[keep]`` keeps."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return rows if target.time is None else rows.where(F.col(time_column(target)) > F.lit(kept_after))
+
+
 def _added_up(target: Input, rows: DataFrame) -> DataFrame:
     """The rows of an input as they are kept: one row per group if sums are enough."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if target.groups is None:
         return rows
-    columns = rows.columns[:-1]
-    sums = [F.sum(name).alias(name) for name in columns[target.groups :]]
-    return rows.groupBy(*columns[: target.groups], KEY).agg(*sums).select(*columns, KEY)
+    added = [f"c{at}" for at in range(target.groups, len(target.columns))]
+    others = [name for name in rows.columns if name not in added]
+    return rows.groupBy(*others).agg(*(F.sum(name).alias(name) for name in added)).select(*rows.columns)
 
 
 def _state_job(state: StateTable, frame: DataFrame, row_count: int) -> tuple[Packed, _Add]:
@@ -200,6 +240,17 @@ def _state_job(state: StateTable, frame: DataFrame, row_count: int) -> tuple[Pac
     return Packed(frame, BlockMaker(columns, bits)), lambda connection, blocks: state.blocks.add(
         connection, blocks, bits
     )
+
+
+def _row_job(state: StateTable, frame: DataFrame) -> tuple[Packed, _Add]:
+    """For a state without blocks: adds its rows one by one, in the order in which the table stores them."""
+
+    def add(connection: Connection, rows: pa.Table) -> None:
+        columns = rows.select(state.codec.schema.names).cast(state.codec.schema)
+        weights = np.ones(rows.num_rows, dtype=np.int64)
+        state.add(connection, Bag.of(state.codec, columns, rows.column(KEY).to_pylist(), weights))
+
+    return Packed(frame.sort(KEY)), add
 
 
 def _computed_ahead(

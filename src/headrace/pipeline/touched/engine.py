@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.pipeline.spark.catalyst import JavaObject
 from headrace.pipeline.touched.bag import COUNT, Bag
+from headrace.pipeline.touched.event_times import NOTHING_DROPPED
 from headrace.pipeline.touched.operators import Input, Keyed, Leaf, Operator, Tree, keyed_plan
-from headrace.pipeline.touched.small_jobs import SmallJobs, Variant
+from headrace.pipeline.touched.small_jobs import SmallJobs, Variant, without_time
 from headrace.pipeline.touched.sums import added_up
 
 if TYPE_CHECKING:
@@ -59,7 +60,11 @@ class Engine:
         self.tree = tree
         self.jobs = SmallJobs(tree)
 
-    def changes(self, sources: Mapping[str, LeafChange], read: ReadState) -> Changes:
+    def changes(self, sources: Mapping[str, LeafChange], read: ReadState, kept_after: int = NOTHING_DROPPED) -> Changes:
+        """
+        :param kept_after: new rows whose time is not after this one are left out (``keeping``). The caller deletes
+            such rows from the states and from the view.
+        """
         found: dict[int, Bag] = {}
         rows = Bag.empty(self.jobs.codec(self.tree.root))
         for operator in self.tree.operators:
@@ -67,9 +72,8 @@ class Engine:
             if not variants:
                 continue
             target = operator.target
-            made = self.jobs.run(
-                target, [Variant(each.weight, self.jobs.above(operator, each.plan)) for each in variants]
-            )
+            plans = [Variant(each.weight, self.jobs.above(operator, each.plan)) for each in variants]
+            made = self.jobs.run(target, plans, kept_after)
             if target is self.tree.root:
                 rows = rows.plus(made)
             elif made:
@@ -86,7 +90,9 @@ class Engine:
         for each in operator.inputs:
             if each.groups is not None and (change := found.get(each.number)):
                 old = read(each, frozenset(change.keys))
-                found[each.number] = added_up(self.jobs.codec(each), each.groups, old, change)
+                found[each.number] = added_up(
+                    self.jobs.codec(each), each.groups, old, change, has_times=each.time is not None
+                )
         changes = [found.get(each.number) or Bag.empty(self.jobs.codec(each)) for each in operator.inputs]
         if not any(changes):
             return []
@@ -155,7 +161,7 @@ class Engine:
         if not any(rows) and not (operator.how == "Aggregate" and _is_total(operator)):
             return []
         plans: list[JavaObject] = [
-            self.jobs.relation(each.columns, bag.copies(are_needed=operator.needs_copies))
+            self.jobs.relation(each.columns, without_time(each, bag.copies(are_needed=operator.needs_copies)))
             if bag
             else self.jobs.nothing(each.columns)
             for each, bag in zip(operator.inputs, rows, strict=True)

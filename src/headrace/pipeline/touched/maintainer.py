@@ -28,15 +28,16 @@ from headrace.pipeline.spark.packed_rows import packed
 from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.building import Builder, BuildStopped, Counts
 from headrace.pipeline.touched.cutting import cut
-from headrace.pipeline.touched.engine import Changes, Engine, LeafChange
+from headrace.pipeline.touched.engine import Engine, LeafChange
+from headrace.pipeline.touched.event_times import Clocks, ClockTable, EventTimes
+from headrace.pipeline.touched.keeping import keep_in
 from headrace.pipeline.touched.operators import Input, Tree
 from headrace.pipeline.touched.placeholders import placeholders
 from headrace.pipeline.touched.source_decoder import SourceDecoder
 from headrace.pipeline.touched.state_table import StateTable
-from headrace.pipeline.touched.store import BuildTables, TouchedStore, shown_schema
+from headrace.pipeline.touched.store import BuildChange, BuildTables, TouchedStore, shown_schema
 from headrace.pipeline.touched.table_source import TableSource, table_columns
-from headrace.pipeline.touched.tables import ViewTable, build_name
-from headrace.pipeline.touched.top import NotTouchable
+from headrace.pipeline.touched.tables import TIME, ViewTable, build_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,11 +62,10 @@ def tree_of(spark: SparkSession, definition: ViewDefinition) -> Tree:
     :raises NotTouchable: if the query cannot be maintained by touched keys.
     :raises ViewError: if Spark cannot run the query.
     """
-    if definition.keep is not None:
-        raise NotTouchable("[keep] is not available in this way yet: remove it")
     stand_ins = placeholders(spark, {source.name: source_schema(source) for source in definition.inputs})
     own = None if definition.sources else stand_ins.frames[definition.own_source.name]
-    return cut(apply_query(spark, definition, own, stand_ins.frames if own is None else None), stand_ins.sources)
+    tree = cut(apply_query(spark, definition, own, stand_ins.frames if own is None else None), stand_ins.sources)
+    return tree if definition.keep is None else replace(tree, kept=keep_in(tree, definition))
 
 
 class StepResult(NamedTuple):
@@ -76,6 +76,18 @@ class StepResult(NamedTuple):
     progress: Progress
     records: int
     bad: int
+    late: int
+
+
+class _Computed(NamedTuple):
+    """
+    :ivar bad: by the name of a source, the records that do not decode.
+    :ivar late: how many events are late.
+    """
+
+    change: BuildChange
+    bad: dict[str, pa.Table]
+    late: int
 
 
 class Maintainer:
@@ -95,7 +107,8 @@ class Maintainer:
         self.engine = Engine(self.tree)
         self.store = TouchedStore(context.database, context.catalog, version.view, version.version)
         self._sources = {source.name: source for source in definition.inputs}
-        self._builder = Builder(self.engine, context.database, definition.inputs, self._needed)
+        self._times = EventTimes(definition, self.tree.kept)
+        self._builder = Builder(self.engine, context.database, definition.inputs, self._needed, self._times)
         self._current: BuildTables | None = None
         #: One commit at a time; a switch of builds waits for the micro-batch in progress.
         self._lock = threading.RLock()
@@ -114,7 +127,9 @@ class Maintainer:
             known = found[leaf.source]
             known += [str(each.name()) for each in leaf.output if str(each.name()) not in known]
         return {
-            name: table_columns(columns)[:-1] if self._sources[name].is_table else columns
+            name: table_columns(columns)[:-1]
+            if self._sources[name].is_table
+            else list(dict.fromkeys([*columns, *self._times.columns(name)]))
             for name, columns in found.items()
         }
 
@@ -132,17 +147,21 @@ class Maintainer:
     def tables(self, number: int) -> BuildTables:
         """The tables of a build."""
         prefix = build_name(self.store.view, self.store.version, number)
-        names = tuple(str(each.name()) for each in self.tree.root.columns)
+        timed = () if self.tree.root.time is None else (TIME,)
+        names = (*(str(each.name()) for each in self.tree.root.columns), *timed)
         schema = shown_schema(names, self.engine.jobs.codec(self.tree.root).schema)
         tables = [name for name, source in self._sources.items() if source.is_table]
         return BuildTables(
             number,
             ViewTable(prefix, self.tree.shown, schema, self._context.database, self._definition.key),
             {
-                each.number: StateTable(f"{prefix}_s{each.number}", self.engine.jobs.codec(each))
+                each.number: StateTable(
+                    f"{prefix}_s{each.number}", self.engine.jobs.codec(each), has_times=each.time is not None
+                )
                 for each in self.tree.inputs
             },
             {name: TableSource(f"{prefix}_t{at}", self._decoders[name].schema) for at, name in enumerate(tables)},
+            ClockTable(f"{prefix}_c") if self._times.has_clocks else None,
         )
 
     def current(self) -> BuildTables | None:
@@ -173,7 +192,7 @@ class Maintainer:
         with self._lock:
             build = self.current()
             assert build is not None, "micro-batches follow the first build"
-            changes, tables, bad = self._computed(build, records)
+            change, bad, late = self._computed(build, records)
             offsets = updated(before.offsets, by_topic({one.topic_partition: one.end for one in ranges}))
             count = sum(each.num_rows for each in bad.values())
             self._send(bad, offsets)
@@ -183,14 +202,16 @@ class Maintainer:
                 offsets=offsets,
                 events=before.events + records.num_rows,
                 dead_letters=before.dead_letters + count,
+                dropped_late=before.dropped_late + late,
             )
-            self.store.commit_step(build, before, after, changes, tables)
-            return StepResult(after, records.num_rows, count)
+            self.store.commit_step(build, before, after, change)
+            return StepResult(after, records.num_rows, count, late)
 
-    def _computed(self, build: BuildTables, records: pa.Table) -> tuple[Changes, dict[str, Bag], dict[str, pa.Table]]:
+    def _computed(self, build: BuildTables, records: pa.Table) -> _Computed:
         changes: dict[str, LeafChange] = {}
         tables: dict[str, Bag] = {}
         bad: dict[str, pa.Table] = {}
+        clocks, late = self._clocks(build), 0
         for name, source in self._sources.items():
             its_topics = [each for each in pc.unique(records["topic"]).to_pylist() if source.reads(each)]
             if not its_topics:
@@ -203,14 +224,24 @@ class Maintainer:
                     made = build.tables[name].change(connection, decoded.rows)
                 changes[name], tables[name] = made.rows, made.state
             else:
-                changes[name] = LeafChange(decoded.rows)
+                on_time = self._times.on_time(name, decoded.rows, clocks)
+                changes[name] = LeafChange(on_time.rows)
+                late += on_time.late
 
         def read(target: Input, keys: frozenset[int]) -> Bag:
             # A transaction of its own, not open while Spark computes. Only this version writes its tables.
             with self._context.database.read() as connection:
                 return build.states[target.number].read(connection, keys)
 
-        return self.engine.changes(changes, read), tables, bad
+        kept_after = self._times.kept_after(clocks)
+        found = self.engine.changes(changes, read, kept_after)
+        return _Computed(BuildChange(found, tables, clocks, kept_after), bad, late)
+
+    def _clocks(self, build: BuildTables) -> Clocks:
+        if build.clocks is None:
+            return {}
+        with self._context.database.read() as connection:
+            return build.clocks.read(connection)
 
     def _send(self, bad: Mapping[str, pa.Table], offsets: Offsets) -> None:
         """Sends all dead letters of a micro-batch, and only then stores that they were sent."""
@@ -237,10 +268,13 @@ class Maintainer:
         if is_stopped():
             raise BuildStopped
         counts = self._builder.load(build, raw, is_stopped)
+        if build.clocks is not None:
+            with self._context.database.begin() as connection:
+                build.clocks.write(connection, counts.clocks)
         if progress is None:
             self._send_all(raw, counts, target)
             first = Progress(self.store.view, self.store.version, 0, target, counts.events, sum(counts.bad.values()),
-                             topic_ids=self._data.topic_ids())  # fmt: skip
+                             dropped_late=counts.late, topic_ids=self._data.topic_ids())  # fmt: skip
             self.store.commit_build(build, target, None, first)
         else:
             self._catch_up(build, target, read, is_stopped)
@@ -263,9 +297,9 @@ class Maintainer:
             if is_stopped():
                 raise BuildStopped
             ranges = ranges_between(offsets, progress.offsets, MAX_RECORDS)
-            changes, tables, _ = self._computed(build, read(ranges))
+            change = self._computed(build, read(ranges)).change
             with self._context.database.begin() as connection:
-                build.add(connection, changes, tables)
+                build.add(connection, change)
             offsets = updated(offsets, by_topic({one.topic_partition: one.end for one in ranges}))
 
     def _send_all(self, raw: DataFrame, counts: Counts, offsets: Offsets) -> None:

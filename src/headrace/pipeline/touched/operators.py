@@ -32,10 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, kind
 from headrace.pipeline.touched.top import Shown
+
+if TYPE_CHECKING:
+    from headrace.pipeline.touched.keeping import Kept
 
 #: Joins in which each output row belongs to one row of the left side.
 _BY_LEFT = {"LeftOuter", "LeftSemi", "LeftAnti", "ExistenceJoin", "LeftSingle"}
@@ -121,6 +124,7 @@ class Input:
     :ivar groups: if the rows of a group are kept as one row (``sums``): how many columns say the group. The other
         columns are added up.
     :ivar key_texts: the key as the query has it, if ``keys`` are other columns.
+    :ivar time: if rows are dropped by ``[keep]``, the expression of their time (``keeping``).
     """
 
     tree: Part
@@ -129,6 +133,7 @@ class Input:
     number: int = -1
     groups: int | None = None
     key_texts: tuple[str, ...] = ()
+    time: JavaObject | None = None
 
     def operators(self) -> list[Operator]:
         """The operators whose outputs this input reads."""
@@ -141,12 +146,14 @@ class Tree:
 
     :ivar root: the rows of the view: the output columns, then the sort keys that are not among them.
     :ivar operators: all operators, each after the operators that it reads.
+    :ivar kept: what ``[keep]`` means for the query.
     """
 
     catalyst: Catalyst
     root: Input
     operators: tuple[Operator, ...]
     shown: Shown
+    kept: Kept | None = None
 
     @property
     def leaves(self) -> list[Leaf]:

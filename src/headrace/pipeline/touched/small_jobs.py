@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from headrace.pipeline.decoding.late_events import spark_us
 from headrace.pipeline.query.aggregates import arrow_schema
 from headrace.pipeline.spark.catalyst import Catalyst, JavaObject, data_type, items, kind
 from headrace.pipeline.touched.bag import COUNT, Bag
 from headrace.pipeline.touched.blocks import KEY
+from headrace.pipeline.touched.event_times import NOTHING_DROPPED
 from headrace.pipeline.touched.operators import Input, Operator, Tree, assembled
 from headrace.pipeline.touched.row_codec import RowCodec
 
@@ -69,7 +72,7 @@ class SmallJobs:
     def codec(self, target: Input) -> RowCodec:
         """The codec of the rows of an input."""
         if id(target) not in self._known:
-            self._known[id(target)] = RowCodec(arrow_schema(struct_of(target.columns)))
+            self._known[id(target)] = RowCodec(arrow_schema(_stored_struct(target)))
         return self._known[id(target)]
 
     def relation(self, columns: Sequence[JavaObject], rows: pa.Table) -> JavaObject:
@@ -109,14 +112,19 @@ class SmallJobs:
         others = {each: self.nothing(each.output) for each in operator.target.operators() if each is not operator}
         return assembled(self.catalyst, operator.target.tree, {**others, operator: plan})
 
-    def run(self, target: Input, variants: Sequence[Variant]) -> Bag:
-        """The rows of all variants of an input, as one change."""
+    def run(self, target: Input, variants: Sequence[Variant], kept_after: int = NOTHING_DROPPED) -> Bag:
+        """The rows of all variants of an input, as one change.
+
+        :param kept_after: rows whose time is not after this one are left out, if the input has times.
+        """
         codec = self.codec(target)
         frames = [self._selected(target, each) for each in variants]
         together = frames[0]
         for each in frames[1:]:
             together = together.union(each)
         made = together.toArrow()
+        if target.time is not None:
+            made = made.filter(pc.greater(made.column(time_column(target)), kept_after))
         weights = np.asarray(made.column(WEIGHT).to_numpy(), dtype=np.int64)
         return Bag.of(codec, made.select(codec.schema.names).cast(codec.schema), made.column(KEY).to_pylist(), weights)
 
@@ -131,13 +139,31 @@ class SmallJobs:
 
 
 def state_columns(catalyst: Catalyst, target: Input) -> list[Column]:
-    """The columns of an input, and the hash of its key."""
+    """The columns of an input, the time of its rows if it has one, and the hash of its key."""
     from pyspark.sql import functions as F  # noqa: N812
 
     keys = [catalyst.column(each) for each in target.keys]
     key = F.xxhash64(*keys) if keys else F.lit(0).cast("bigint")
     columns = [sent(catalyst, each).alias(f"c{at}") for at, each in enumerate(target.columns)]
+    if target.time is not None:
+        columns.append(spark_us(catalyst.column(target.time)).alias(time_column(target)))
     return [*columns, key.alias(KEY)]
+
+
+def time_column(target: Input) -> str:
+    """The name of the column with the time of an input's rows, which follows its other columns."""
+    return f"c{len(target.columns)}"
+
+
+def without_time(target: Input, rows: pa.Table) -> pa.Table:
+    return rows if target.time is None else rows.drop_columns([time_column(target)])
+
+
+def _stored_struct(target: Input) -> StructType:
+    from pyspark.sql.types import LongType
+
+    made = struct_of(target.columns)
+    return made if target.time is None else made.add(time_column(target), LongType())
 
 
 def struct_of(columns: Sequence[JavaObject]) -> StructType:

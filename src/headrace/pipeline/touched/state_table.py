@@ -10,6 +10,9 @@ of all changes since then::
 
 Changed rows are stored in the order of k, so that the rows of a key are beside each other. Adding a row that is there
 adds to its n. A removed row whose n becomes 0 is deleted.
+
+If rows are dropped by their time (``keeping``), the last column is the time, and has an index. SQL cannot delete rows
+inside of blocks, so such a state has none: a build adds its rows one by one, as micro-batches do.
 """
 
 from __future__ import annotations
@@ -21,11 +24,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import sqlalchemy
-from sqlalchemy import BigInteger, Column, Connection, LargeBinary, MetaData, PrimaryKeyConstraint, Row, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Row,
+    Table,
+    Text,
+)
 from sqlalchemy.types import TypeEngine
 
 from headrace.pipeline.serving.sqlite_dialect import quoted
-from headrace.pipeline.serving.tables import create_table
+from headrace.pipeline.serving.tables import create_table, index_name
 from headrace.pipeline.touched.bag import COUNT, Bag
 from headrace.pipeline.touched.blocks import BlockTable
 from headrace.pipeline.touched.row_codec import BYTES, INTEGER, TEXT, RowCodec
@@ -36,8 +50,10 @@ _KEYS_PER_STATEMENT = 20_000
 
 
 class StateTable:
-    def __init__(self, name: str, codec: RowCodec) -> None:
-        self.name, self.codec = name, codec
+    """:param has_times: whether the last column of the codec is the time of a row."""
+
+    def __init__(self, name: str, codec: RowCodec, *, has_times: bool = False) -> None:
+        self.name, self.codec, self.has_times = name, codec, has_times
         self.blocks = BlockTable(f"{name}_b", codec.schema)
         self._columns = [f"c{at}" for at in range(len(codec.storage))]
         typed = [Column(name, _TYPES[kind]()) for name, kind in zip(self._columns, codec.storage, strict=True)]
@@ -56,6 +72,8 @@ class StateTable:
     def create(self, connection: Connection) -> None:
         create_table(connection, self.table)
         self.blocks.create(connection)
+        if self.has_times:
+            Index(index_name(self.name, "time"), self.table.c[self._columns[-1]]).create(connection)
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -106,6 +124,11 @@ class StateTable:
         gone = [at for at, count in enumerate(change.counts) if count < 0]
         if gone:
             remove_zero(connection, self.table, [(change.keys[at], change.identities[at]) for at in gone])
+
+    def drop_until(self, connection: Connection, time_us: int) -> None:
+        """Deletes the rows whose time is not after this one, if rows have times."""
+        if self.has_times:
+            connection.execute(self.table.delete().where(self.table.c[self._columns[-1]] <= time_us))
 
     def _stored(self, change: Bag, columns: Sequence[Sequence[Any]]) -> pa.Table:
         arrays = [pa.array(change.keys, pa.int64()), pa.array(change.identities, pa.binary())]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import sqlalchemy
@@ -21,6 +22,7 @@ from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.tables import drop_table, repoint_view
 from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.engine import Changes
+from headrace.pipeline.touched.event_times import ClockTable
 from headrace.pipeline.touched.state_table import StateTable
 from headrace.pipeline.touched.table_source import TableSource
 from headrace.pipeline.touched.tables import ViewTable, build_name
@@ -33,36 +35,61 @@ class ProgressMoved(ServingError):
     """The changes were computed from a progress that is no longer current: another process writes this version."""
 
 
+class BuildChange(NamedTuple):
+    """What a micro-batch changes in the tables of a build.
+
+    :ivar tables: by the name of a source of kind table or changes, the change of its records.
+    :ivar clocks: the clocks after the micro-batch.
+    :ivar kept_after: rows whose time is not after this one are deleted.
+    """
+
+    changes: Changes
+    tables: Mapping[str, Bag]
+    clocks: Mapping[str, int]
+    kept_after: int
+
+
 @dataclass(frozen=True, eq=False)
 class BuildTables:
     """The tables of one build.
 
     :ivar states: by the number of an input.
     :ivar tables: by the name of a source of kind table or changes.
+    :ivar clocks: None if the view needs none.
     """
 
     number: int
     rows: ViewTable
     states: Mapping[int, StateTable]
     tables: Mapping[str, TableSource]
+    clocks: ClockTable | None = None
 
     def create(self, connection: Connection) -> None:
         self.rows.create(connection)
         for state in [*self.states.values(), *(table.state for table in self.tables.values())]:
             state.create(connection)
+        if self.clocks is not None:
+            self.clocks.create(connection)
 
     def are_there(self, connection: Connection) -> bool:
         """Whether the database has these tables: an earlier release stored states in another form, without blocks."""
         states = [*self.states.values(), *(table.state for table in self.tables.values())]
-        found = set(sqlalchemy.inspect(connection).get_table_names()) if states else set()
-        return all(state.blocks.name in found for state in states)
+        wanted = [state.blocks.name for state in states]
+        if self.clocks is not None:
+            wanted.append(self.clocks.table.name)
+        return not wanted or set(wanted) <= set(sqlalchemy.inspect(connection).get_table_names())
 
-    def add(self, connection: Connection, changes: Changes, tables: Mapping[str, Bag]) -> None:
-        for number, change in sorted(changes.states.items()):
-            self.states[number].add(connection, change)
-        for name, change in sorted(tables.items()):
-            self.tables[name].state.add(connection, change)
-        self.rows.add(connection, changes.rows)
+    def add(self, connection: Connection, change: BuildChange) -> None:
+        if self.clocks is not None and self.clocks.read(connection) != change.clocks:
+            self.rows.drop_until(connection, change.kept_after)
+            for state in self.states.values():
+                state.drop_until(connection, change.kept_after)
+            self.clocks.write(connection, change.clocks)
+        for number, bag in sorted(change.changes.states.items()):
+            self.states[number].add(connection, bag)
+        for name, bag in sorted(change.tables.items()):
+            self.tables[name].state.add(connection, bag)
+        self.rows.add(connection, change.changes.rows)
 
 
 class TouchedStore:
@@ -84,16 +111,14 @@ class TouchedStore:
 
     # ------------------------------------------------------------------------------------------------------- writing
 
-    def commit_step(
-        self, build: BuildTables, before: Progress, after: Progress, changes: Changes, tables: Mapping[str, Bag]
-    ) -> None:
+    def commit_step(self, build: BuildTables, before: Progress, after: Progress, change: BuildChange) -> None:
         """Writes a micro-batch.
 
         :raises ProgressMoved: if the progress is no longer ``before``; nothing is changed then.
         """
         with self._database.begin() as connection:
             self._check(connection, before, build.number)
-            build.add(connection, changes, tables)
+            build.add(connection, change)
             self._catalog.set_progress(connection, after)
 
     def commit_build(self, build: BuildTables, cut: Offsets, before: Progress | None, after: Progress) -> None:

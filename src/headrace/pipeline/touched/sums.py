@@ -8,7 +8,8 @@ from which rows can be subtracted, exactly and in any order. Such an Aggregate b
     Project     the groups, and per row the columns to add  c: 1       s: the value, or 0            n: 1, or 0 for NULL
 
 The Aggregate gives the same result over rows and over sums of rows. So its input is kept as one row per group: a change
-is added to this row (:func:`added_up`). A group whose c becomes 0 is gone.
+is added to this row (:func:`added_up`). A group whose c becomes 0 is gone. If rows are dropped by their time
+(``keeping``), the time is a function of the groups, and is kept with them.
 
 Other aggregates keep their rows: sums of doubles depend on the order of the rows, min and max do not know the next
 value when a row is removed, and groups of doubles or of texts with a collation are equal in more ways than their bytes.
@@ -184,19 +185,22 @@ class _Rewriting:
         return self._catalyst.project(outputs, aggregate)
 
 
-def added_up(codec: RowCodec, groups: int, old: Bag, change: Bag) -> Bag:
+def added_up(codec: RowCodec, groups: int, old: Bag, change: Bag, *, has_times: bool = False) -> Bag:
     """The change of the kept sums.
 
     :param groups: how many columns are groups. The first column after them is the number of rows.
+    :param has_times: whether the last column is the time of a group.
     :param old: the sums of the groups that occur in the change.
     :param change: rows to add or to subtract.
     """
     both = pa.concat_tables([old.rows, change.rows]).select(codec.schema.names)
     counts, keys = [*old.counts, *change.counts], [*old.keys, *change.keys]
     names = codec.schema.names
+    times = names[-1:] if has_times else []
+    added = names[groups : len(names) - len(times)]
     encoded = codec.encode(both)[:groups]
     of_group = list(zip(*encoded, strict=True)) if groups else [()] * len(keys)
-    values = list(zip(*(both.column(name).to_pylist() for name in names[groups:]), strict=True))
+    values = list(zip(*(both.column(name).to_pylist() for name in added), strict=True))
     totals: dict[tuple[object, ...], list[int | Decimal]] = {}
     first: dict[tuple[object, ...], int] = {}
     for at, (group, weight, row) in enumerate(zip(of_group, counts, values, strict=True)):
@@ -208,9 +212,11 @@ def added_up(codec: RowCodec, groups: int, old: Bag, change: Bag) -> Bag:
     places = pa.array([first[group] for group in left], pa.int64())
     sums = [
         pa.array([totals[group][at] for group in left], codec.schema.field(groups + at).type)
-        for at in range(len(names) - groups)
+        for at in range(len(added))
     ]
-    new = pa.table([*both.select(names[:groups]).take(places).columns, *sums], schema=codec.schema)
+    first_rows = both.take(places)
+    kept = [first_rows.select(names[:groups]).columns, sums, first_rows.select(times).columns]
+    new = pa.table([column for columns in kept for column in columns], schema=codec.schema)
     rows = pa.concat_tables([old.rows.select(names), new])
     weights = np.asarray([*(-count for count in old.counts), *([1] * len(left))], dtype=np.int64)
     return Bag.of(codec, rows, [*old.keys, *(keys[first[group]] for group in left)], weights)

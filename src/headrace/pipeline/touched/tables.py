@@ -4,8 +4,10 @@
 
     <view>__v<N>_b<M>          the rows of build M: output columns, sort keys, _copies, and _key: the row's identity,
                                or the values of its key columns if the view's file has ``key``
+                               and with [keep] _keep_us, the row's time
     <view>__v<N>_b<M>_s<I>     the rows of input I of a keyed operator                                (``state_table``)
     <view>__v<N>_b<M>_t<I>     the newest records of table I of the sources                           (``table_source``)
+    <view>__v<N>_b<M>_c        the largest times of earlier events, for [keep] and watermarks         (``event_times``)
 
 A build computes all of them from the start. The next build has tables of its own, and replaces the last one in one
 transaction. A row that occurs several times is stored once; the SELECT shows it as often as it occurs. With ``key``,
@@ -17,7 +19,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from hashlib import blake2b
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -28,13 +29,15 @@ from headrace.pipeline.query.plan import SortBy
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DuplicateKey
 from headrace.pipeline.serving.sqlite_dialect import quoted
-from headrace.pipeline.serving.tables import canonical_keys, create_table, data_table
+from headrace.pipeline.serving.tables import canonical_keys, create_table, data_table, index_name
 from headrace.pipeline.touched.bag import COUNT, Bag
 from headrace.pipeline.touched.state_table import remove_zero
 from headrace.pipeline.touched.top import Shown
 from headrace.pipeline.touched.view_rows import IDENTITY
 
 COPIES = "_copies"
+#: The time of a row in microseconds, if rows are dropped by it (``keeping``).
+TIME = "_keep_us"
 
 
 def build_name(view: str, version: int, build: int) -> str:
@@ -44,7 +47,7 @@ def build_name(view: str, version: int, build: int) -> str:
 class ViewTable:
     """The rows of one build.
 
-    :param schema: the columns that readers see, and the sort keys that are not among them.
+    :param schema: the columns that readers see, the sort keys that are not among them, and ``TIME`` if rows have it.
     :param key: the columns that identify a row, if the view's file says so.
     """
 
@@ -62,19 +65,21 @@ class ViewTable:
         create_table(connection, self.table)
         # Nearly always empty: the rows that the second part of ``select_sql`` reads.
         several = self.table.c[COPIES] > 1
-        # PostgreSQL allows names of 63 bytes, and the name of the table may have as many.
-        name = f"copies_{blake2b(self.name.encode(), digest_size=12).hexdigest()}"
+        name = index_name(self.name, "copies")
         Index(name, self.table.c[COPIES], sqlite_where=several, postgresql_where=several).create(connection)
+        if TIME in self._schema.names:
+            Index(index_name(self.name, "time"), self.table.c[TIME]).create(connection)
         self._create_key_index(connection)
 
     def _create_key_index(self, connection: Connection) -> None:
         """For readers that look rows up by their key."""
         columns = [self.table.c[column] for column in self._key]
         if self._database.is_sqlite:
-            indexes = [Index(f"{self.name}_by_key", *columns)] if columns else []
+            indexes = [Index(index_name(self.name, "key"), *columns)] if columns else []
         else:  # a B-tree of PostgreSQL refuses values of more than 2.7 kB; a hash index has one column
             indexes = [
-                Index(f"{self.name}_by_key{at}", column, postgresql_using="hash") for at, column in enumerate(columns)
+                Index(index_name(self.name, f"key{at}"), column, postgresql_using="hash")
+                for at, column in enumerate(columns)
             ]
         for index in indexes:
             index.create(connection)
@@ -106,6 +111,11 @@ class ViewTable:
                 f"two rows have the same key ({', '.join(self._key)}): {repeated[0]}. A key must identify a row: "
                 "correct key in the view's file or the query, or remove key"
             )
+
+    def drop_until(self, connection: Connection, time_us: int) -> None:
+        """Deletes the rows whose time is not after this one, if rows have times."""
+        if TIME in self._schema.names:
+            connection.execute(self.table.delete().where(self.table.c[TIME] <= time_us))
 
     def _rows(self, change: Bag) -> pa.Table:
         columns = [change.rows.column(at) for at in range(len(self._schema))]

@@ -196,6 +196,10 @@ class Steps:
         now_ms = clock.monotonic_ms()
         tracker.committed(done.progress.offsets, now_ms)
         self._context.metrics.micro_batch(
-            *self._running.version.key, seconds=(now_ms - began_ms) / 1000, events=done.records, dead_letters=done.bad
+            *self._running.version.key,
+            seconds=(now_ms - began_ms) / 1000,
+            events=done.records,
+            dead_letters=done.bad,
+            dropped_late=done.late,
         )
         return True

@@ -9,35 +9,73 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.pipeline.decoding.events import ERROR, bad_rows, good_rows
+from headrace.pipeline.decoding.late_events import LATE, spark_us
 from headrace.pipeline.decoding.source_rows import current_rows, decode_source, records_of
 from headrace.pipeline.progress.offsets import is_same
 from headrace.pipeline.query.aggregates import arrow_schema
+from headrace.pipeline.query.validation import empty_query
 from headrace.pipeline.query.view_query import apply_query
 from headrace.pipeline.serving.catalog import Offsets, Progress
 from headrace.pipeline.spark.catalyst import Catalyst
 from headrace.pipeline.spark.packed_rows import packed
-from headrace.pipeline.touched.building import BuildStopped, load_rows, observed
+from headrace.pipeline.touched.building import BuildStopped, load_rows, observed, on_time
+from headrace.pipeline.touched.event_times import EventTimes
+from headrace.pipeline.touched.keeping import NotKept, keep_by_name
+from headrace.pipeline.touched.maintainer import tree_of
 from headrace.pipeline.touched.operators import Constant, Input
 from headrace.pipeline.touched.row_codec import RowCodec
 from headrace.pipeline.touched.small_jobs import state_columns, struct_of
 from headrace.pipeline.touched.store import BuildTables, TouchedStore, shown_schema
 from headrace.pipeline.touched.tables import ViewTable, build_name
-from headrace.pipeline.touched.top import Shown, Top
+from headrace.pipeline.touched.top import NotTouchable, Shown, Top
 from headrace.pipeline.touched.view_rows import ViewRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
     from headrace.pipeline.decoding.dead_letters import DeadLetters
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.serving.catalog import Version
+    from headrace.pipeline.touched.keeping import Kept
     from headrace.pipeline.touched.master_data import MasterData
     from headrace.pipeline.version.context import RunContext
 
 logger = getLogger("headrace.views")
+
+
+class _Rows(NamedTuple):
+    """By the name of a source:
+
+    :ivar rows: the rows that the query reads.
+    :ivar marked: the good rows of events, marked if they are late.
+    :ivar seen: the counts of records and bad records, once they were read.
+    :ivar late: the counts of events and late events, once they were read.
+    """
+
+    rows: dict[str, DataFrame]
+    marked: dict[str, DataFrame]
+    seen: dict[str, Observation]
+    late: dict[str, Observation]
+
+
+def kept_of(spark: SparkSession, definition: ViewDefinition) -> Kept | None:
+    """What ``[keep]`` means for a view; None if the view has no [keep].
+
+    :raises NotKept: if it has no exact meaning.
+    """
+    if definition.keep is None:
+        return None
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    try:
+        return tree_of(spark, definition).kept
+    except NotKept:
+        raise
+    except (NotTouchable, Py4JError):  # a query that cannot be cut
+        return keep_by_name(empty_query(spark, definition), definition)
 
 
 class WholeAnswer:
@@ -70,11 +108,14 @@ class WholeAnswer:
         raw = self._data.records(cut)
         if is_stopped():
             raise BuildStopped
-        rows, seen = self._rows(raw)
+        found = self._rows(raw)
+        rows, seen = found.rows, found.seen
         own = None if self._definition.sources else rows[self._definition.own_source.name]
         query = apply_query(self._context.spark, self._definition, own, rows if own is None else None)
+        number = (last.batch if last is not None else 0) + 1
+        kept_after = self._times.kept_after(self._times.clocks(found.marked))
         records = sum(end for ends in cut.values() for end in ends.values())
-        build = self._loaded((last.batch if last is not None else 0) + 1, query, records, is_stopped)
+        build = self._loaded(number, query, kept_after, records, is_stopped)
         counts = {name: observed(each) for name, each in seen.items()}
         self._send(raw, {name: bad for name, (_, bad) in counts.items()}, cut)
         after = Progress(
@@ -84,27 +125,43 @@ class WholeAnswer:
             cut,
             sum(events for events, _ in counts.values()),
             sum(bad for _, bad in counts.values()),
+            dropped_late=sum(observed(each)[1] for each in found.late.values()),
             topic_ids=self._data.topic_ids(),
         )
         self.store.commit_build(build, cut, before, after)
         return build.number
 
-    def _rows(self, raw: DataFrame) -> tuple[dict[str, DataFrame], dict[str, Observation]]:
-        """By the name of a source, its rows, and the counts of its records once they were read."""
+    @cached_property
+    def _kept(self) -> Kept | None:
+        return kept_of(self._context.spark, self._definition)
+
+    @cached_property
+    def _times(self) -> EventTimes:
+        return EventTimes(self._definition, self._kept)
+
+    def _rows(self, raw: DataFrame) -> _Rows:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
-        rows: dict[str, DataFrame] = {}
-        seen: dict[str, Observation] = {}
+        found = _Rows({}, {}, {}, {})
         for source in self._definition.inputs:
-            seen[source.name] = Observation()
+            found.seen[source.name] = Observation()
             counters = F.count("*").alias("events"), F.count(ERROR).alias("bad")
-            decoded = decode_source(source, records_of(source, raw)).observe(seen[source.name], *counters)
-            rows[source.name] = current_rows(source, good_rows(decoded))
-        return rows, seen
+            decoded = decode_source(source, records_of(source, raw)).observe(found.seen[source.name], *counters)
+            marked = self._times.marked(source, good_rows(decoded))
+            if LATE in marked.columns:
+                found.late[source.name] = Observation()
+                late = F.count(F.when(F.col(LATE), F.lit(1))).alias("late")
+                marked = marked.observe(found.late[source.name], F.count("*").alias("events"), late)
+            found.marked[source.name] = marked
+            found.rows[source.name] = current_rows(source, on_time(marked))
+        return found
 
-    def _loaded(self, number: int, query: DataFrame, row_count: int, is_stopped: Callable[[], bool]) -> BuildTables:
+    def _loaded(
+        self, number: int, query: DataFrame, kept_after: int, row_count: int, is_stopped: Callable[[], bool]
+    ) -> BuildTables:
         """
+        :param kept_after: rows whose time is not after this one are left out, if the view has [keep].
         :param row_count: about how many rows there are, at most.
         """
         catalyst = self._catalyst
@@ -122,6 +179,10 @@ class WholeAnswer:
         with self._context.database.begin() as connection:
             build.create(connection)
         frame = catalyst.frame(top.plan).select(*state_columns(catalyst, target))
+        if self._kept is not None:
+            from pyspark.sql import functions as F  # noqa: N812
+
+            frame = frame.where(spark_us(F.col(f"c{query.columns.index(self._kept.column)}")) > kept_after)
         made = ViewRows(frame, codec.schema, row_count)
         load_rows(self._context.database, made, table, is_stopped)
         return build
