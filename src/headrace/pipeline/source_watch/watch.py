@@ -161,7 +161,7 @@ class SourceWatch:
 
     def _has_looked_at(self, watched: _Watched) -> bool:
         """Whether there were new records. The failure of one source does not affect the others."""
-        what = f"source {watched.source.name}"
+        what = f"source {watched.source.name} ({watched.source.pattern or ', '.join(watched.source.topics)})"
         try:
             has_looked = self._look_at(watched)
         except (HeadraceError, RegistryUnavailable) as error:
