@@ -48,7 +48,7 @@ _NOTE = (
     "Micro-batches of a Kappa view (`count(*)` and `max` of a time by key, a record per group) on a standalone cluster "
     "of two workers with one core each, into PostgreSQL on the same machine, which does not flush to disk. The time is "
     "that of the whole micro-batch, with reading and grouping. Through the driver: `[serving] executors_from = 0`. "
-    "Memory: the peak of the driver during the replay, Python and Java, less what it was before. Medians of the turns."
+    "Memory: the peak during the replay, less what it was before; for Java with its garbage. Medians of the turns."
 )
 
 
@@ -88,11 +88,12 @@ def rows_of(groups: list[int]) -> dict[str, Row]:
         bar = BAR if is_last else float("inf")
         rows[f"{count} new"] = Row(f"{name} new groups", "rows/s", ">=", bar)
         rows[f"{count} changed"] = Row(f"{name} changed groups, all that there are", "rows/s", ">=", bar)
-        rows[f"{count} memory"] = Row(f"driver's memory, {name} groups", "MB", "<=")
+        for process in ("Python", "Java"):
+            rows[f"{count} {process}"] = Row(f"memory of the driver's {process}, {name} groups", "MB", "<=")
     return rows
 
 
-def measure(table: Table, settings: dict[str, Any], groups: list[int], rounds: int) -> None:
+def measure(table: Table, settings: dict[str, Any], rounds: int) -> None:
     found: dict[tuple[str, str], list[float]] = {}
     for number in range(rounds):
         for side in SIDES if number % 2 else reversed(SIDES):
@@ -102,14 +103,10 @@ def measure(table: Table, settings: dict[str, Any], groups: list[int], rounds: i
                 print(f"  {side:<9} {json.dumps(answer)}", flush=True)
                 for kind in ("new", "changed"):
                     found.setdefault((side, f"{what} {kind}"), []).append(what / answer[kind])
-                found.setdefault((side, f"{what} memory"), []).append(answer["memory_mb"])
+                for process in ("Python", "Java"):
+                    found.setdefault((side, f"{what} {process}"), []).append(answer[f"{process.lower()}_mb"])
     for (side, key), values in found.items():
         table.put(side, key, statistics.median(values))
-    if len(groups) > 1:
-        for side, name in (("apache", "Through the driver"), ("headrace", "From the executors")):
-            small, large = (getattr(table.rows[f"{count} memory"], side) for count in (groups[0], groups[-1]))
-            size = groups[-1] / groups[0]
-            table.remark(f"{name}, the driver's memory grows {large / small:.2f} × for {size:g} × the groups.")
 
 
 def main() -> None:
@@ -133,7 +130,7 @@ def main() -> None:
             "folder": str(folder), "bootstrap": server.address, "url": database.url, "master": cluster.url,
             "topics": {topic_of(count): count for count in (WARM_GROUPS, *groups)}, "warm": WARM_GROUPS,
         }  # fmt: skip
-        measure(table, settings, groups, 1 if options.quick else options.rounds)
+        measure(table, settings, 1 if options.quick else options.rounds)
     result = table.markdown(_NOTE)
     print("\n" + result)
     if options.write:

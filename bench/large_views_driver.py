@@ -132,8 +132,7 @@ def replay(spark: SparkSession, memory: Memory, settings: dict[str, Any], topic:
     database.close()
     new, changed = metrics.took
     return {
-        "groups": groups, "new": new, "changed": changed, "all": seconds, "memory_mb": sum(growth),
-        "python_mb": growth[0], "java_mb": growth[1],
+        "groups": groups, "new": new, "changed": changed, "all": seconds, "python_mb": growth[0], "java_mb": growth[1],
     }  # fmt: skip
 
 
