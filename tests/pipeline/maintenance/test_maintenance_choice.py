@@ -223,7 +223,7 @@ def test_keep_is_for_ways_that_delete_rows(spark, architecture):
     found = choose(spark, view(DAYS, architecture, keep=Keep("at", "7 days")))
     assert found.way is Way.TOUCHED
     assert {each.why for each in found.refused} == {"it has [keep], and this way never deletes rows"}
-    assert found.cost.state.endswith("of each row of events that [keep] keeps")
+    assert found.cost.state.endswith("2 sums per group of events that [keep] keeps")
     whole = choose(spark, view(DAYS, architecture, maintain="whole", keep=Keep("day_end", "7 days")))
     assert whole.way is Way.WHOLE
     with pytest.raises(ViewError, match=r'"combine" is not exact for this query: it has \[keep\]'):

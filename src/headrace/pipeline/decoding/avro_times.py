@@ -13,23 +13,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.decoding.value_batches import Unconvertible
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 _MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _MILLIS = (-62_135_596_800_000, 253_402_300_799_999)
 _DAYS = (-719_162, 2_932_896)
-#: By logical type: the type of the number, its limits, the type of the time, and the type of the column.
+#: By logical type: the type of the number, its limits, the type of the time, and the type of the column (by Arrow's
+#: names: commands that decode nothing do not load Arrow).
 _TIMES = {
-    "timestamp-micros": (pa.int64(), _MICROS, pa.timestamp("us", "UTC"), pa.timestamp("us", "UTC")),
-    "timestamp-millis": (pa.int64(), _MILLIS, pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC")),
-    "local-timestamp-micros": (pa.int64(), _MICROS, pa.timestamp("us"), pa.timestamp("us")),
-    "local-timestamp-millis": (pa.int64(), _MILLIS, pa.timestamp("ms"), pa.timestamp("us")),
-    "date": (pa.int32(), _DAYS, pa.date32(), pa.date32()),
+    "timestamp-micros": ("int64", _MICROS, ("us", "UTC"), ("us", "UTC")),
+    "timestamp-millis": ("int64", _MILLIS, ("ms", "UTC"), ("us", "UTC")),
+    "local-timestamp-micros": ("int64", _MICROS, ("us", None), ("us", None)),
+    "local-timestamp-millis": ("int64", _MILLIS, ("ms", None), ("us", None)),
+    "date": ("int32", _DAYS, None, None),
 }
 
 
@@ -47,12 +48,16 @@ class CountedTime:
         """
         :raises Unconvertible: if a number is out of range.
         """
+        import pyarrow as pa
+        import pyarrow.compute as pc  # type: ignore[import-untyped]
+
         number, (least, most), time, column = _TIMES[self.logical]
         made = pa.array(numbers, number)
         found = pc.min_max(made).as_py()
         if found["min"] is not None and (found["min"] < least or found["max"] > most):
             raise Unconvertible
-        return made.cast(time).cast(column)
+        types = [pa.date32() if each is None else pa.timestamp(*each) for each in (time, column)]
+        return made.cast(types[0]).cast(types[1])
 
 
 def counted_times(schema: str) -> dict[str, CountedTime]:

@@ -15,14 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-
 from headrace.pipeline.decoding.registry import HEADER_BYTES, SchemaRegistry, UnknownSchema, schema_id_of
 from headrace.pipeline.project.decode import Decode
 from headrace.pipeline.spark.arrow_functions import arrow_function
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -50,6 +48,9 @@ def id_check(decode: Decode) -> Check:
     registries: list[SchemaRegistry] = []
 
     def check(values: pa.Array) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc  # type: ignore[import-untyped]
+
         if not registries:  # made in the worker
             registries.append(SchemaRegistry(decode.registry, decode.registry_options))
         heads = pc.binary_slice(values, 0, HEADER_BYTES).dictionary_encode()
@@ -92,6 +93,8 @@ class DriverCheck:
         """
         :raises RegistryUnavailable: if the registry does not answer.
         """
+        import pyarrow as pa
+
         for column, check in self._checks.items():
             problems = pa.chunked_array([check(chunk) for chunk in records[column].chunks], pa.string())
             records = records.append_column(problem_column(column), problems)

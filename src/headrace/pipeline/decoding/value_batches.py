@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa  # type: ignore[import-untyped]
-
 from headrace.pipeline.decoding.registry import RegistryUnavailable
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.types import DataType, StructType
 
     #: From key and value to the values of all columns and the reason why the record is bad.
@@ -52,6 +51,8 @@ def batch_decoder(
     names = [*columns.names, error]
 
     def run(keys: pa.Array, values: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
         if not gatherers:  # made in the worker, so that parsed schemas are not sent
             gatherers.append(make_gatherer())
         try:
@@ -67,6 +68,8 @@ def _gathered(gatherer: Gatherer, decode_one: DecodeOne, columns: StructType, va
     """
     :raises Unconvertible: or any error of Arrow, if a column cannot be converted at once.
     """
+    import pyarrow as pa
+
     parse, empty = gatherer.parse, gatherer.empty
     parsed: list[Any] = []
     reasons: dict[int, object] = {}
@@ -92,6 +95,8 @@ def _gathered(gatherer: Gatherer, decode_one: DecodeOne, columns: StructType, va
 
 
 def _one_by_one(decode_one: DecodeOne, columns: StructType, keys: pa.Array, values: pa.Array) -> list[pa.Array]:
+    import pyarrow as pa
+
     rows = [decode_one(*each) for each in zip(keys.to_pylist(), values.to_pylist(), strict=True)]
     arrays = [
         column_array(field.dataType, has_tuples=True)([row[at] for row in rows]) for at, field in enumerate(columns)
@@ -104,6 +109,7 @@ def column_array(data_type: DataType, *, has_tuples: bool = False) -> Callable[[
 
     :param has_tuples: whether structs are tuples, as ``column_values`` makes them, and not dicts.
     """
+    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
     arrow, shape = to_arrow_type(data_type, timezone="UTC"), _shaped(data_type, has_tuples)
