@@ -28,6 +28,19 @@ settings.load_profile("headrace")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+#: Groups of pytest-xdist that take minutes, the longest first. They begin first, so that none runs alone at the end.
+_LONG_GROUPS = ("views", "spark", "cluster")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def turn(item: pytest.Item) -> int:
+        mark = item.get_closest_marker("xdist_group")
+        kind = "" if mark is None else str(mark.args[0]).partition("-")[0]
+        return _LONG_GROUPS.index(kind) if kind in _LONG_GROUPS else len(_LONG_GROUPS)
+
+    items.sort(key=turn)
+
 
 @contextmanager
 def _running_postgresql() -> Iterator[PostgresqlProcess]:

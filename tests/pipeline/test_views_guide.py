@@ -70,6 +70,7 @@ class Shell:
             self.runner.communicate()
 
 
+@pytest.mark.xdist_group("views-0")
 @pytest.mark.timeout(1500)
 def test_the_guide_runs(tmp_path: Path) -> None:
     with Broker() as broker:

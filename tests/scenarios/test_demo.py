@@ -13,7 +13,7 @@ SCRIPTS = Path(__file__).parents[2] / "script"
 
 @pytest.mark.skipif("HEADRACE_SOAK" not in os.environ, reason="takes two minutes: run script/demo, or script/soak")
 @pytest.mark.timeout(600)
-@pytest.mark.xdist_group("views")
+@pytest.mark.xdist_group("views-1")
 def test_the_demonstration_ends_well():
     ran = subprocess.run([sys.executable, SCRIPTS / "demo.py"], capture_output=True, text=True, timeout=580)
     assert ran.returncode == 0, ran.stdout + ran.stderr

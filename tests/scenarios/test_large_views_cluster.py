@@ -21,7 +21,7 @@ from views_process import KAPPA, LAMBDA, TOPIC, ViewsProject, wait_until
 from headrace import Producer
 from headrace.testing.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("views")]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("views-1")]
 GROUPS = 30_000
 #: Each third group has a second click.
 CLICKS = GROUPS + GROUPS // 3

@@ -50,7 +50,7 @@ def headrace(folder, *arguments):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.xdist_group("views")
+@pytest.mark.xdist_group("views-0")
 def test_both_architectures(tmp_path):
     files = MADE.write(tmp_path)
     config = {

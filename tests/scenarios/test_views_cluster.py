@@ -7,7 +7,7 @@ from views_harness import KILLS, TIMEOUT_S, ViewsHarness
 
 from headrace.testing.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views")]
+pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views-1")]
 #: Small, as three JVMs share a machine; and what was lost is noticed at once.
 _CONF = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.task.maxFailures": "8"}
 

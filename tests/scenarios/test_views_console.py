@@ -11,7 +11,7 @@ from clicks_truth import Clicks, make_topic
 from lasting_server import Server
 from views_process import PATIENCE_S, TOPIC, ViewsProject
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("views")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("views-0")]
 _VIEW = f"""\
 topics = ["{TOPIC}"]
 architecture = "{{architecture}}"

@@ -18,7 +18,7 @@ from views_process import LAMBDA, TOPIC, VIEWS, ViewsProject
 
 from headrace import Admin
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("views")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("views-1")]
 HISTORY = 3000
 
 

@@ -18,7 +18,7 @@ from views_process import TOPIC, ViewsProject
 from headrace import Admin, Producer
 from headrace.client.admin.types import NewTopic
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("views")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("views-0")]
 RAISES, GREEDY, HANGS = BAD = ("raises", "greedy", "hangs")
 GOOD = tuple(f"good{number}" for number in range(17 if IS_SOAK else 4))
 #: How long a view may be behind, on a busy machine. A view that hangs at a death of Java delays the others by a minute.

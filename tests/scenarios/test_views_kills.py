@@ -13,7 +13,7 @@ import pytest
 from views_harness import IS_SOAK, KILLS, TIMEOUT_S, ViewsHarness
 from views_process import KAPPA, PATIENCE_S
 
-pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views")]
+pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.xdist_group("views-1")]
 only_in_soaks = pytest.mark.skipif(not IS_SOAK, reason="takes many minutes: script/soak runs it")
 
 

@@ -13,7 +13,7 @@ from clicks_truth import Clicks, Sample, Truth, check_everything, make_topic
 from lasting_server import Server
 from views_process import KAPPA, LAMBDA, TOPIC, ViewsProject
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("views")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("views-0")]
 GREEDY = "greedy"
 _VIEW = f"""\
 topics = ["{TOPIC}"]
