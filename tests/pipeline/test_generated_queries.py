@@ -26,7 +26,7 @@ from headrace.pipeline.serving.database import Database
 SOAK_S = int(os.environ.get("HEADRACE_SOAK_QUERIES", "0"))
 pytestmark = pytest.mark.timeout(900 + 2 * SOAK_S)
 _SHAPE = os.environ.get("HEADRACE_QUERY", "")
-_EXAMPLES, _EXAMPLES_PER_ROUND = 4, 8
+_EXAMPLES, _EXAMPLES_PER_ROUND = 2, 8
 #: Shrinking repeats examples of seconds hundreds of times: a failure prints its example as it is.
 _ONCE = settings(
     max_examples=_EXAMPLES_PER_ROUND if SOAK_S else _EXAMPLES, deadline=None, database=None, derandomize=not SOAK_S,

@@ -185,7 +185,7 @@ async def test_a_transaction_that_lasts_too_long_is_aborted_by_the_coordinator(v
 async def test_a_commit_that_was_not_answered_is_made_again(tmp_path, version):
     async with Broker(data=tmp_path) as broker:
         address = broker.bootstrap_servers
-        producer = await started(broker, version, reconnect_backoff_ms=10, max_block_ms=1000)
+        producer = await started(broker, version, reconnect_backoff_ms=10, max_block_ms=4000)
         await producer.begin_transaction()
         await producer.send("t", b"v")
         await producer.flush()
