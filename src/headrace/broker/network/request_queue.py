@@ -33,7 +33,7 @@ from headrace.broker.network.request import Request
 from headrace.broker.network.waiting_requests import WaitingByClient
 
 REQUESTS_PER_TURN = 16
-#: So many data requests wait in the order of their arrival. The others wait by client.
+#: The number of data requests that wait in the order of their arrival. The others wait by client.
 FEW_REQUESTS = 4
 
 

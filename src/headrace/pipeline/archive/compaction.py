@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 logger = getLogger(__name__)
-#: So many files of about the same size are compacted to one.
+#: The number of files of about the same size that are compacted to one.
 _FILES = 8
 #: Files with more records than this are large enough.
 _LARGE = 500_000

@@ -59,7 +59,7 @@ _ROWS_PER_STEP = 10_000
 #: Large, because the topic decides which record is too large.
 _MAX_REQUEST_BYTES = 64 << 20
 _LONG_KEY_BYTES = 10_000
-#: So many reasons are logged. Reasons may contain parts of records, so there can be as many as records.
+#: The number of reasons that are logged. Reasons may contain parts of records, so there can be as many as records.
 _MAX_REASONS = 20
 
 

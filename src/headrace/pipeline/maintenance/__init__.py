@@ -1,1 +1,1 @@
-"""How the answer of a view is kept up to date: which way is chosen, why, and what an event costs."""
+"""Chooses how the answer of a view is kept up to date, and says why, and what an event costs."""

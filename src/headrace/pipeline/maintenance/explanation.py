@@ -1,4 +1,4 @@
-"""What ``headrace views explain`` says about a view, as JSON values and as lines for people.
+"""Explains a view for ``headrace views explain``: as JSON values, and as lines for people.
 
 Commands import this module also if they do not start Spark, so it imports what needs Spark only where it uses it.
 """

@@ -1,4 +1,4 @@
-"""How the bytes of records become columns: the table [decode] of a view or of a source."""
+"""Holds how the bytes of records become columns: the table [decode] of a view or of a source."""
 
 from __future__ import annotations
 

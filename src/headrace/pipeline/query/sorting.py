@@ -1,4 +1,4 @@
-"""What the SQL view may sort by, so that the order of rows is Spark's in both databases.
+"""Decides what the SQL view may sort by, so that the order of rows is Spark's in both databases.
 
 Numbers, texts, times and booleans sort in a database as they do in Spark, with one exception: NaN is Spark's largest
 number, and SQLite stores it as NULL. So a column before the number says whether it is NaN. Arrays and structs are
