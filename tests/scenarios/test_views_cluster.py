@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from views_harness import KILLS, TIMEOUT_S, ViewsHarness
+from views_harness import IS_SOAK, KILLS, TIMEOUT_S, ViewsHarness
 
 from headrace.testing.spark_cluster import SparkCluster
 
@@ -25,6 +25,7 @@ def harness(tmp_path, cluster) -> Iterator[ViewsHarness]:
     made.close()
 
 
+@pytest.mark.skipif(not IS_SOAK, reason="takes four minutes: script/soak runs it. test_large_views_cluster is shorter")
 def test_a_cluster_keeps_the_views_though_its_workers_are_killed(harness, cluster):
     harness.begins()
     for number in range(KILLS):

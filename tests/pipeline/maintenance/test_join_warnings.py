@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from itertools import pairwise
 
 import pytest
@@ -109,6 +110,14 @@ def test_a_sample_is_bounded_and_counts_all(log):
     assert sample.total == RECORDS
     assert 3_000 <= len(sample.records) <= 4_100
     assert len({record[3:5] for record in sample.records}) == len(sample.records)
+
+
+def test_no_run_waits_for_new_records_at_the_end_of_the_log(log):
+    sample_of(ORDERS, log)  # which compiles kernels
+    start_s = time.monotonic()
+    sample_of(ORDERS, log)
+    # Fewer than four waits of fetch.max.wait.ms. One sample has eight runs in each partition.
+    assert time.monotonic() - start_s < 2.0
 
 
 SPANS = st.dictionaries(

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _RECORDS = 4_000
 _RUNS_PER_PARTITION = 8
 _BYTES = 8 << 20
+#: A run is short, and the next run begins elsewhere. So the consumer fetches little ahead, and a
+#: fetch at the end of the log waits for new records for a moment only: the next run is read after it.
+_CONSUMER = {"max_partition_fetch_bytes": 256 << 10, "fetch_max_wait_ms": 5, "client_id": "headrace-sample"}
 
 
 class Sample(NamedTuple):
@@ -39,7 +42,7 @@ def sample_of(source: SourceDefinition, log_options: Mapping[str, str]) -> Sampl
     :param log_options: the options with which ``format("headrace")`` reaches the log.
     :raises HeadraceError: if the log does not answer.
     """
-    from headrace.pipeline.spark.source.log_offsets import LogOffsets
+    from headrace.pipeline.spark.source.log_offsets import LogOffsets, consumer_for
     from headrace.pipeline.spark.source.options import SourceOptions
     from headrace.pipeline.spark.source.range_reader import COLUMNS, RangeReader
 
@@ -51,7 +54,8 @@ def sample_of(source: SourceDefinition, log_options: Mapping[str, str]) -> Sampl
     total = sum(end - start for start, end in spans.values())
     records: list[tuple[Any, ...]] = []
     size_bytes = 0
-    with closing(RangeReader(options, columns=COLUMNS)) as reader:
+    consumer = consumer_for(options, **_CONSUMER)
+    with closing(RangeReader(options, columns=COLUMNS, consumer=consumer)) as reader:
         for turn in _turns(ranges_of_sample(spans)):
             for batch in reader.read(turn):
                 records += zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
