@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from headrace.pipeline.query.task_algebra import TaskAlgebra, with_outputs
+from headrace.pipeline.serving.gathered_batches import gathered
 from headrace.pipeline.spark.staged_rows import Copied, copy_rows
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.serving.postgresql_copy import StoredRows
     from headrace.pipeline.serving.postgresql_staging import Stage
 
-_ROWS_AT_A_TIME = 50_000
+_ROWS_AT_A_TIME, _BYTES_AT_A_TIME = 50_000, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,7 @@ class MergeTask:
     rows_at_a_time: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from headrace.pipeline.serving.postgresql_copy import gathered
-
-        algebra, tables = self.algebra, gathered(batches, self.rows_at_a_time)
+        algebra, tables = self.algebra, gathered(batches, self.rows_at_a_time, _BYTES_AT_A_TIME)
         if self.last is None:
             for table in tables:
                 yield from algebra.result(algebra.fit(table)).to_batches()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import psycopg
@@ -24,12 +24,13 @@ from psycopg import sql
 
 from headrace.pipeline.serving.columns import arrow_column, stored
 from headrace.pipeline.serving.errors import DatabaseUnreachable, ServingError
+from headrace.pipeline.serving.gathered_batches import gathered
 from headrace.pipeline.serving.keys import canonical_keys
 
 #: The order of rows with the same key: the partition of the row's task, and its place among the rows of the task.
 ORDER = "_staged_at"
 _PLACE_BITS = 40
-_ROWS_PER_WRITE = 65_536
+_ROWS_PER_WRITE, _BYTES_PER_WRITE = 65_536, 64 << 20
 #: How long a task waits while the database has no connection left for it.
 _CONNECT_PATIENCE_S = 60.0
 _NO_CONNECTION_LEFT = "too many"
@@ -94,7 +95,7 @@ class StageCopy:
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(sql.Identifier(self.stage), listed)
         count = 0
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            for table in gathered(batches, _ROWS_PER_WRITE):
+            for table in gathered(batches, _ROWS_PER_WRITE, _BYTES_PER_WRITE):
                 rows = self._completed(self.prepare(table).cast(self.schema), (part << _PLACE_BITS) + count)
                 copy.write(as_csv(rows))
                 count += rows.num_rows
@@ -167,21 +168,6 @@ def connected(login: Mapping[str, object]) -> psycopg.Connection:
             time.sleep(0.2 + random.random())
     connection.execute("SET TIME ZONE 'UTC'")  # as all writers do: times are sent without a zone
     return connection
-
-
-def gathered(batches: Iterable[pa.RecordBatch], rows_per_table: int) -> Iterator[pa.Table]:
-    """The same rows in tables of about so many rows. Spark's batches are small."""
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            count += batch.num_rows
-        if count >= rows_per_table:
-            yield pa.Table.from_batches(waiting)
-            waiting, count = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 def as_csv(rows: pa.Table) -> memoryview:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headrace.pipeline.serving.gathered_batches import gathered
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -70,26 +72,11 @@ class _Prepared:
 
 def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Packs rows into chunks. Runs in a Spark task."""
-    gathered: list[pa.RecordBatch] = []
-    rows = size_bytes = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        gathered.append(batch)
-        rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
-        if rows >= _CHUNK_ROWS or size_bytes >= _CHUNK_BYTES:
-            yield _chunk(gathered)
-            gathered, rows, size_bytes = [], 0, 0
-    if gathered:
-        yield _chunk(gathered)
-
-
-def _chunk(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["chunk"])
+    for table in gathered(batches, _CHUNK_ROWS, _CHUNK_BYTES):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["chunk"])
 
 
 def _unpacked(chunk: bytes | bytearray, schema: pa.Schema | None) -> pa.Table:

@@ -21,13 +21,14 @@ insert it.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, LargeBinary, MetaData, Table
 
+from headrace.pipeline.serving.gathered_batches import gathered
 from headrace.pipeline.serving.sqlite_dialect import quoted
 from headrace.pipeline.serving.tables import create_table
 
@@ -95,7 +96,7 @@ class BlockMaker:
         self._schema, self._bits = block_schema(columns), bits
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for portion in portions(batches):
+        for portion in gathered(batches, _PORTION_ROWS, _PORTION_BYTES):
             yield from self._blocks(portion)
 
     def _blocks(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -113,22 +114,6 @@ class BlockMaker:
                 [pa.array(buckets[[first for first, _ in some]], pa.int64()), pa.array(blobs, pa.binary())],
                 names=["bucket", "rows"],
             )
-
-
-def portions(batches: Iterable[pa.RecordBatch], most_rows: int = _PORTION_ROWS) -> Iterator[pa.Table]:
-    """Gathers batches to tables that are large and yet fit into the memory of a task."""
-    gathered: list[pa.RecordBatch] = []
-    rows = size_bytes = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        gathered.append(batch)
-        rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
-        if rows >= most_rows or size_bytes >= _PORTION_BYTES:
-            yield pa.Table.from_batches(gathered)
-            gathered, rows, size_bytes = [], 0, 0
-    if gathered:
-        yield pa.Table.from_batches(gathered)
 
 
 def _slices(buckets: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:

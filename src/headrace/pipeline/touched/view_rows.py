@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from headrace.pipeline.serving.gathered_batches import gathered
 from headrace.pipeline.touched.bag import COUNT
-from headrace.pipeline.touched.blocks import portions
 from headrace.pipeline.touched.row_codec import RowCodec, identities
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ IDENTITY = "_key"
 _ROWS_PER_RANGE = 100_000
 _MAX_BITS = 16
 #: Identities are Python objects, so a task has few rows in memory at a time.
-_PORTION_ROWS = 200_000
+_PORTION_ROWS, _PORTION_BYTES = 200_000, 64 << 20
 _HEX_DIGITS = 32
 
 
@@ -48,7 +48,7 @@ class RangeMaker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         codec = RowCodec(self._columns)
-        for portion in portions(batches, _PORTION_ROWS):
+        for portion in gathered(batches, _PORTION_ROWS, _PORTION_BYTES):
             rows = portion.select(self._columns.names).cast(self._columns)
             found = identities(codec.encode(rows), rows.num_rows)
             ones = pa.array(np.ones(rows.num_rows, dtype=np.int64))
