@@ -569,6 +569,29 @@ def test_a_death_during_a_start_is_seen_as_one(harness):
     assert (harness.java.starts, harness.state()) == (1, VersionState.REPLAYING)
 
 
+@pytest.mark.parametrize("when", ["before the thread", "in the thread"])
+def test_a_death_before_starts_side_by_side_is_seen_as_one(harness, monkeypatch, when):
+    """The threads of the starts ask Java for its properties first."""
+
+    def asks_java(target):
+        def inherits():
+            raise ConnectionRefusedError(111, "Connection refused")
+
+        return inherits if when == "in the thread" else inherits()
+
+    harness.apply()
+    harness.apply("users")
+    harness.java.is_dead = True
+    harness.java.has_ended = lambda: False  # not yet reaped when it is asked first
+    with monkeypatch.context() as changed:
+        changed.setattr("pyspark.SparkContext._active_spark_context", "a context")
+        changed.setattr("pyspark.inheritable_thread_target", asks_java)
+        harness.tick()
+    assert (harness.state(), harness.state(1, "users")) == (VersionState.STOPPED, VersionState.STOPPED)
+    harness.tick(after_ms=500)
+    assert (harness.state(), harness.state(1, "users")) == (VersionState.REPLAYING, VersionState.REPLAYING)
+
+
 def test_a_version_that_did_not_get_memory_is_tried_once_more_and_set_aside(harness):
     harness.apply()
     harness.tick()

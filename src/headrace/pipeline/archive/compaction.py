@@ -20,12 +20,14 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import uuid4
 
 from headrace.pipeline.archive.files import ArchiveFiles
 from headrace.pipeline.archive.manifest import ArchivedFile, History, Manifest, Ranges
+from headrace.pipeline.spark.spark_threads import start_spark_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,21 +91,21 @@ class Compactor:
         history = self._archive.history(topic)
         if topic in self._waiting or not (plan(history) or self._overdue(history)):
             return
-        from pyspark import InheritableThread
-
         self._waiting.add(topic)
-        InheritableThread(target=self._try, args=(topic,), name=f"compact {topic}", daemon=True).start()
+        start_spark_thread(partial(self._compact, topic), partial(self._failed, topic), name=f"compact {topic}")
 
-    def _try(self, topic: str) -> None:
+    def _compact(self, topic: str) -> None:
         with self._one_at_a_time:
             self._waiting.discard(topic)
-            try:
-                # With spark.scheduler.mode=FAIR, batches and streams do not wait for a compaction.
-                self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", "compaction of the archive")
-                self.run(topic)
-            except Exception as error:  # noqa: BLE001  the archive is as good as before; the next append tries again
-                reason = str(error).strip().partition("\n")[0]
-                logger.warning("%s: files of %s were not compacted: %s", self._archive, topic, reason)
+            # With spark.scheduler.mode=FAIR, batches and streams do not wait for a compaction.
+            self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", "compaction of the archive")
+            self.run(topic)
+
+    def _failed(self, topic: str, error: BaseException) -> None:
+        """Logs the failure. The archive is as good as before, and the next append tries again."""
+        self._waiting.discard(topic)
+        reason = str(error).strip().partition("\n")[0]
+        logger.warning("%s: files of %s were not compacted: %s", self._archive, topic, reason)
 
     def run(self, topic: str) -> int:
         """Compacts what there is, deletes what was replaced long ago, and returns how many files were replaced."""

@@ -33,6 +33,7 @@ from headrace.pipeline.spark.job_progress import jobs_with_tag, records_read
 from headrace.pipeline.spark.session import is_alive
 from headrace.pipeline.spark.source.log_offsets import LogOffsets
 from headrace.pipeline.spark.source.options import SourceOptions
+from headrace.pipeline.spark.spark_threads import start_spark_thread
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.running_version import RunningVersion
 from headrace.pipeline.version.work_in_flight import WorkInFlight
@@ -66,12 +67,8 @@ class KappaCombined(RunningVersion):
     # ------------------------------------------------------------------------------------------------ for the runner
 
     def start(self) -> None:
-        from pyspark import InheritableThread
-
         self._prepare()
-        # An InheritableThread has its own thread in the JVM, which ends with it.
-        self._thread = InheritableThread(target=self._run, name=f"{self.label} micro-batches", daemon=True)
-        self._thread.start()
+        self._thread = start_spark_thread(self._run, self._fail, name=f"{self.label} micro-batches")
 
     def run_once(self) -> None:
         layer = self._prepare()
@@ -147,14 +144,15 @@ class KappaCombined(RunningVersion):
 
     def _run(self) -> None:
         assert self._layer is not None
-        try:
-            self._tag_jobs()
-            self._layer.run(self._stopping, each_round=lambda: self._group.show(self._store.known_offsets))
-            self._group.show(self._store.known_offsets, now=True)
-        except BaseException as error:  # noqa: BLE001  the runner gets it from ``failure``
-            if self._stopping.is_set():  # a job that was cancelled ends with one of many exceptions
-                logger.debug("%s: ended with %r", self.label, error)
-                return
+        self._tag_jobs()
+        self._layer.run(self._stopping, each_round=lambda: self._group.show(self._store.known_offsets))
+        self._group.show(self._store.known_offsets, now=True)
+
+    def _fail(self, error: BaseException) -> None:
+        """Keeps an exception of the thread. The runner gets it from ``failure``."""
+        if self._stopping.is_set():  # a job that was cancelled ends with one of many exceptions
+            logger.debug("%s: ended with %r", self.label, error)
+        else:
             self._failure = find_data_loss(error, start_over_advice(self.version.view)) or error
 
     def _close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from logging import getLogger
 
 from headrace.pipeline.serving.catalog import Catalog, Version, VersionEvent, VersionKey
 from headrace.pipeline.serving.errors import ServingError
+from headrace.pipeline.spark.spark_threads import start_spark_thread
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.failures import summary_of
 from headrace.pipeline.version.running_version import RunningVersion
@@ -53,31 +53,27 @@ class ActiveVersion:
     commits: int
 
 
-def start_together(versions: Sequence[RunningVersion]) -> list[Exception | None]:
+def start_together(versions: Sequence[RunningVersion]) -> list[BaseException | None]:
     """Starts versions at the same time.
 
     :return: for each version, the exception that it raised.
     """
     if len(versions) <= 1:  # on this thread, which has its connection to the Java process already
         return [_start(each) for each in versions]
-    errors: dict[int, Exception | None] = {}
-    threads = [_thread(partial(_start_into, errors, at, each)) for at, each in enumerate(versions)]
-    for thread in threads:
-        thread.start()
+    errors: list[BaseException | None] = [None] * len(versions)
+    threads = []
+    for at, each in enumerate(versions):
+        failed = partial(errors.__setitem__, at)
+        try:
+            threads.append(start_spark_thread(partial(_start_into, errors, at, each), failed))
+        except Exception as error:  # noqa: BLE001  the Java process is gone: the runner finds that out by any error
+            failed(error)
     for thread in threads:
         thread.join()
-    return [errors[at] for at in range(len(versions))]
+    return errors
 
 
-def _thread(work: Callable[[], None]) -> threading.Thread:
-    """A thread whose counterpart in the JVM ends with it, if there is a JVM."""
-    from pyspark import InheritableThread, SparkContext
-
-    make = threading.Thread if SparkContext._active_spark_context is None else InheritableThread
-    return make(target=work, daemon=True)
-
-
-def _start_into(errors: dict[int, Exception | None], at: int, running: RunningVersion) -> None:
+def _start_into(errors: list[BaseException | None], at: int, running: RunningVersion) -> None:
     errors[at] = _start(running)
 
 

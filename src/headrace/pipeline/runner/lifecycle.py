@@ -164,7 +164,7 @@ class Lifecycle:
             self._fail(version, error, None)
             return None
 
-    def started(self, running: RunningVersion, error: Exception | None) -> None:
+    def started(self, running: RunningVersion, error: BaseException | None) -> None:
         """Notes that a version has started.
 
         :param error: what the start raised.

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from headrace.pipeline.progress.data_loss import DataLost, find_data_loss
 from headrace.pipeline.serving.catalog import Batch, Request, Version
 from headrace.pipeline.spark.session import is_alive
+from headrace.pipeline.spark.spark_threads import start_spark_thread
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.failures import FailureKind, classify_failure, summary_of
 from headrace.pipeline.version.running_version import RunningVersion
@@ -160,21 +161,14 @@ class BuiltVersion(RunningVersion):
     # ------------------------------------------------------------------------------------------------------- threads
 
     def _run_thread(self, name: str, work: Callable[[], None]) -> None:
-        from pyspark import InheritableThread
-
         def run() -> None:
-            try:
-                with self._jobs(name):
-                    work()
-            except BaseException as error:  # noqa: BLE001  the runner gets it from ``failure``
-                self._fail(error)
+            with self._jobs(name):
+                work()
 
-        # An InheritableThread has its own thread in the JVM, which ends with it.
-        thread = InheritableThread(target=run, name=f"{self.label} {name}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._threads.append(start_spark_thread(run, self._fail, name=f"{self.label} {name}"))
 
     def _fail(self, error: BaseException) -> None:
+        """Keeps an exception of a thread. The runner gets it from ``failure``."""
         with self._changed:
             if self._stopping.is_set():  # a job that was cancelled ends with one of many exceptions
                 logger.debug("%s: ended with %r", self.label, error)
