@@ -18,6 +18,8 @@ import pytest
 import tidy_rules
 from tidy_rules import Source
 
+#: One process parses the files once for all rules.
+pytestmark = pytest.mark.xdist_group("tidy")
 ROOT = Path(__file__).parents[1]
 #: The pages and scripts whose prose is checked, besides src/.
 _PROSE = ("src", "tests", "docs", "bench", "script", "interop", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
