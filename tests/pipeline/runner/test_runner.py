@@ -1,6 +1,7 @@
 """The runner: how it acts on the catalog, with fake versions that the test controls."""
 
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -35,6 +36,8 @@ class FakeVersion(RunningVersion):
         self.asked = []
 
     def start(self):
+        if self.label in self.harness.start_gates:
+            self.harness.start_gates[self.label].wait(30)
         error = self.harness.start_errors.pop(self.label, None)
         if error is not None:
             raise error
@@ -124,6 +127,8 @@ class RunnerHarness:
         self.select = SELECT
         self.made, self.log, self.start_errors, self.drop_errors, self.stop_errors = {}, [], {}, [], []
         self.greedy = set()
+        #: By the label of a version, what its start waits for.
+        self.start_gates = {}
         self.runner = self.new_runner()
 
     def new_runner(self):
@@ -567,6 +572,57 @@ def test_a_death_during_a_start_is_seen_as_one(harness):
     assert (harness.state(), harness.catalog.version("pages", 1).error) == (VersionState.STOPPED, None)
     harness.tick(after_ms=500)
     assert (harness.java.starts, harness.state()) == (1, VersionState.REPLAYING)
+
+
+@pytest.fixture
+def hanging(harness, monkeypatch):
+    """A harness with two views; the start of the second one hangs."""
+    monkeypatch.setattr("headrace.pipeline.runner.runner.START_WAIT_S", 0.05)
+    harness.apply()
+    harness.apply("hangs")
+    gate = harness.start_gates["hangs v1"] = threading.Event()
+    yield harness
+    gate.set()
+
+
+def wait_for(condition):
+    give_up_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+
+
+def test_a_start_that_hangs_does_not_delay_the_other_views(hanging, caplog):
+    hanging.tick()
+    hanging.catch_up()
+    assert (hanging.state(), hanging.state(1, "hangs")) == (VersionState.SERVING, VersionState.STARTING)
+    assert hanging.serving() == 1
+    said = [record.getMessage() for record in caplog.records if "has not started within" in record.getMessage()]
+    assert said == ["hangs v1: has not started within 0.05 s; the other views go on"]
+    hanging.start_gates["hangs v1"].set()
+    wait_for(lambda: hanging.made["hangs v1"].is_running)
+    hanging.tick()
+    hanging.catch_up("hangs v1")
+    assert hanging.state(1, "hangs") is VersionState.SERVING
+
+
+def test_a_version_that_hangs_in_its_start_can_be_dropped(hanging):
+    hanging.tick()
+    running = hanging.made["hangs v1"]
+    hanging.catalog.set_desired_state("hangs", 1, DesiredState.DROP)
+    hanging.tick()
+    with hanging.database.read() as connection:
+        assert [each.view for each in hanging.catalog.versions(None, connection)] == ["pages"]
+    stops = hanging.log.count("stop hangs v1")
+    hanging.start_gates["hangs v1"].set()  # its start goes on, and is stopped when it ends
+    wait_for(lambda: hanging.log.count("stop hangs v1") > stops)
+    assert not running.is_running
+
+
+def test_the_runner_can_end_while_a_start_hangs(hanging):
+    hanging.tick()
+    hanging.runner.close()
+    assert (hanging.state(), hanging.state(1, "hangs")) == (VersionState.STOPPED, VersionState.STOPPED)
 
 
 @pytest.mark.parametrize("when", ["before the thread", "in the thread"])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from logging import getLogger
 
 from headrace.pipeline.serving.catalog import Catalog, Version, VersionEvent, VersionKey
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.spark.spark_threads import start_spark_thread
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.failures import summary_of
 from headrace.pipeline.version.running_version import RunningVersion
@@ -51,39 +49,6 @@ class ActiveVersion:
     running: RunningVersion
     since_ms: int
     commits: int
-
-
-def start_together(versions: Sequence[RunningVersion]) -> list[BaseException | None]:
-    """Starts versions at the same time.
-
-    :return: for each version, the exception that it raised.
-    """
-    if len(versions) <= 1:  # on this thread, which has its connection to the Java process already
-        return [_start(each) for each in versions]
-    errors: list[BaseException | None] = [None] * len(versions)
-    threads = []
-    for at, each in enumerate(versions):
-        failed = partial(errors.__setitem__, at)
-        try:
-            threads.append(start_spark_thread(partial(_start_into, errors, at, each), failed))
-        except Exception as error:  # noqa: BLE001  the Java process is gone: the runner finds that out by any error
-            failed(error)
-    for thread in threads:
-        thread.join()
-    return errors
-
-
-def _start_into(errors: list[BaseException | None], at: int, running: RunningVersion) -> None:
-    errors[at] = _start(running)
-
-
-def _start(running: RunningVersion) -> Exception | None:
-    try:
-        with running.work.of(Work.START):
-            running.start()
-    except Exception as error:  # noqa: BLE001  the error belongs to this version; the others go on
-        return error
-    return None
 
 
 def unfinished_work(active: dict[VersionKey, ActiveVersion]) -> dict[VersionKey, frozenset[Work]]:

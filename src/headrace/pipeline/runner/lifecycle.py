@@ -26,6 +26,7 @@ from headrace.pipeline.runner.java_supervisor import JavaSupervisor
 from headrace.pipeline.runner.quarantine import Quarantine
 from headrace.pipeline.runner.reports import Obstacle, Reports
 from headrace.pipeline.runner.retries import Retries
+from headrace.pipeline.runner.starts import Starts
 from headrace.pipeline.runner.view_switch import ViewSwitch
 from headrace.pipeline.serving.catalog import DesiredState, Version, VersionEvent, VersionKey, VersionState, View
 from headrace.pipeline.serving.errors import IllegalTransition
@@ -58,6 +59,7 @@ class Lifecycle:
         self._catalog, self._clock = context.catalog, context.clock
         self._java, self._quarantine = java, quarantine
         self._active: dict[VersionKey, ActiveVersion] = {}
+        self.starts = Starts(stop_quietly)
         self._retries = Retries(context.clock)
         self._progress = ProgressLog(context.clock)
         self.failures = FailureLog()
@@ -67,7 +69,8 @@ class Lifecycle:
 
     @property
     def running(self) -> dict[VersionKey, RunningVersion]:
-        return {key: active.running for key, active in self._active.items()}
+        """The versions that have started."""
+        return {key: active.running for key, active in self._active.items() if key not in self.starts}
 
     def unfinished_work(self) -> dict[VersionKey, frozenset[Work]]:
         return unfinished_work(self._active)
@@ -78,6 +81,8 @@ class Lifecycle:
 
     def stop_all(self) -> None:
         """Stops all versions at the same time, and sets their state in the catalog."""
+        for key in self._active:
+            self.starts.abandon(key)
         stop_all(self._active, self._catalog)
 
     def try_again(self, key: VersionKey) -> None:
@@ -87,6 +92,7 @@ class Lifecycle:
 
     def keep_only(self, known: Collection[VersionKey]) -> None:
         for key in [key for key in self._active if key not in known]:  # its rows were deleted by hand
+            self.starts.abandon(key)
             stop_quietly(self._active.pop(key).running)
         self._retries.keep_only(known)
         self._quarantine.keep_only(known)
@@ -111,7 +117,8 @@ class Lifecycle:
         decision = decide(version, is_active=active is not None)
         if decision is Decision.WATCH:
             assert active is not None
-            self._watch(view, version, active)
+            if version.key not in self.starts:
+                self._watch(view, version, active)
         elif decision in (Decision.START, Decision.RETRY):
             return self._may_start(version, decision)
         elif decision is Decision.STOP:
@@ -154,15 +161,17 @@ class Lifecycle:
         is_due = decision is Decision.START or self._retries.is_due(version.key)
         return is_due and not self._quarantine.must_wait(version.key)
 
-    def create(self, version: Version) -> RunningVersion | None:
-        """Creates a version that ``start_together`` can start; None if that failed."""
+    def begin(self, version: Version) -> None:
+        """Begins to start a version. ``started`` ends the start."""
         try:
-            return self._create(self._context, self._set_starting(version))
+            running = self._create(self._context, self._set_starting(version))
         except IllegalTransition:
             raise
         except Exception as error:  # noqa: BLE001  the error belongs to this version; the others go on
             self._fail(version, error, None)
-            return None
+            return
+        self.activate(running)
+        self.starts.begin(running)
 
     def started(self, running: RunningVersion, error: BaseException | None) -> None:
         """Notes that a version has started.
@@ -287,6 +296,7 @@ class Lifecycle:
         self._active[key] = ActiveVersion(running, self._clock.monotonic_ms(), self._commits(key))
 
     def _deactivate(self, key: VersionKey) -> None:
+        self.starts.abandon(key)
         self._active.pop(key, None)
         self.reports.version_stopped(key)
 
@@ -300,7 +310,7 @@ class Lifecycle:
         if counts.serves:  # a command may have switched to it
             self.reports.clear_obstacle(version.key, Obstacle.NO_SWITCH)
         active = self._active.get(version.key)
-        if active is not None:
+        if active is not None and version.key not in self.starts:
             lag = active.running.lag()
             counts.records_behind, counts.records_per_s = lag.records, lag.per_s
             self.reports.set_lag(version.key, lag)

@@ -1,8 +1,8 @@
 """``headrace views run``: makes the versions of a project do what the catalog says, and writes their state to it.
 
 Every 200 ms the runner reads the catalog and compares it with the versions that run in this process. ``decisions`` says
-what to do with each version, and ``lifecycle`` does it. A command only ever changes the desired state. So a runner may
-die at any moment: the next runner reads the catalog and continues.
+what to do with each version, and ``lifecycle`` does it; ``starts`` has the threads that start versions. A command only
+ever changes the desired state. So a runner may die at any moment: the next runner reads the catalog and continues.
 
 **Failures.** A version that failed is tried again later (``retries``) if its failure may pass (``version.failures``).
 Otherwise it stays failed until a command asks (request ``restart``) or a new runner starts. The catalog shows the state
@@ -20,7 +20,7 @@ from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.pipeline.runner.active_versions import VersionFactory, create_version, start_together
+from headrace.pipeline.runner.active_versions import VersionFactory, create_version
 from headrace.pipeline.runner.java_supervisor import JavaSupervisor
 from headrace.pipeline.runner.lifecycle import Lifecycle
 from headrace.pipeline.runner.quarantine import Quarantine
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 logger = getLogger("headrace.views")
 
 TICK_S = 0.2
-#: How many versions start side by side.
+#: How many versions start side by side, and for how long the runner waits for them.
 _STARTS_AT_A_TIME = 4
+START_WAIT_S = 20.0
 _T = TypeVar("_T")
 
 
@@ -99,6 +100,7 @@ class Runner:
         with self._database.read() as connection:
             views = {view.name: view for view in self._catalog.views(connection)}
             versions = self._catalog.versions(None, connection)
+        self._note_starts()
         to_start = []
         for version in versions:
             if self._stop_asked.is_set():  # starting takes long if the log or the database is unavailable
@@ -118,13 +120,16 @@ class Runner:
         self._requests.route(by_view, self._lifecycle.running)
 
     def _start(self, versions: Sequence[Version]) -> None:
-        """Starts versions side by side, and waits for them. Most of a start is waiting for the Java process."""
-        created = [self._guarded(version, partial(self._lifecycle.create, version)) for version in versions]
-        starting = [running for running in created if running is not None]
-        for running in starting:
-            self._lifecycle.activate(running)
+        """Starts versions side by side, and waits for them for a while."""
+        for version in versions:
+            self._guarded(version, partial(self._lifecycle.begin, version))
+        self._lifecycle.starts.wait([each.key for each in versions if each.key in self._lifecycle.starts], START_WAIT_S)
+        self._note_starts()
+
+    def _note_starts(self) -> None:
+        """Notes the starts that have ended."""
         away: Exception | None = None
-        for running, error in zip(starting, start_together(starting), strict=True):
+        for running, error in self._lifecycle.starts.ended():
             try:
                 self._guarded(running.version, partial(self._lifecycle.started, running, error))
             except (DatabaseUnreachable, DatabaseBusy) as raised:  # the results of the others count too
