@@ -1,3 +1,4 @@
+import gc
 import logging
 
 import pytest
@@ -67,6 +68,21 @@ def test_a_stranger_does_not_read_the_text_of_our_own_mistakes(caplog):
 def test_code_for_errors_lets_the_end_of_the_process_through():
     with pytest.raises(KeyboardInterrupt), code_for_errors():
         raise KeyboardInterrupt
+
+
+def test_errors_leave_nothing_to_the_garbage_collector():
+    def refuse():
+        with code_for_errors():
+            raise OffsetOutOfRange
+
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(100):
+            refuse()
+        assert gc.collect() < 100
+    finally:
+        gc.enable()
 
 
 def test_classes_carry_kafkas_numbers():

@@ -6,13 +6,12 @@ names the rule, the group and the member, so that an operator can tell a client'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.peer_log import one_line
-from headrace.protocol.errors import ErrorCode, KafkaError, code_for_errors, error_code_of
+from headrace.protocol.errors import CodeForErrors, ErrorCode, KafkaError, error_code_of
 
 if TYPE_CHECKING:
     from headrace.broker.network.request import Request
@@ -20,15 +19,9 @@ if TYPE_CHECKING:
 logger = getLogger(__name__)
 
 
-@contextmanager
-def group_answer(request: Request, **fields: object) -> Iterator[dict[str, object]]:
+def group_answer(request: Request, **fields: object) -> CodeForErrors:
     """Does what :func:`code_for_errors` does, for a group request."""
-    with code_for_errors(**fields) as answer:
-        try:
-            yield answer
-        except KafkaError as error:
-            _log_refusal(request, error)
-            raise
+    return CodeForErrors(fields, partial(_log_refusal, request))
 
 
 def group_error_code(request: Request, error: Exception) -> ErrorCode:
