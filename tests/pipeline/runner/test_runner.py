@@ -625,23 +625,36 @@ def test_the_runner_can_end_while_a_start_hangs(hanging):
     assert (hanging.state(), hanging.state(1, "hangs")) == (VersionState.STOPPED, VersionState.STOPPED)
 
 
-@pytest.mark.parametrize("when", ["before the thread", "in the thread"])
-def test_a_death_before_starts_side_by_side_is_seen_as_one(harness, monkeypatch, when):
-    """The threads of the starts ask Java for its properties first."""
+class ContextOfDeadJava:
+    """Spark's context, whose Java process does not answer any more.
 
-    def asks_java(target):
-        def inherits():
+    :param answers_runner: whether it still answered the thread of the runner.
+    """
+
+    def __init__(self, *, answers_runner):
+        self._jsc, self._answers_runner = self, answers_runner
+
+    def sc(self):
+        if not self._answers_runner or threading.current_thread() is not threading.main_thread():
             raise ConnectionRefusedError(111, "Connection refused")
+        return self
 
-        return inherits if when == "in the thread" else inherits()
+    def getLocalProperties(self):  # noqa: N802  a name of Java
+        return self
 
+    def clone(self):
+        return {}
+
+
+@pytest.mark.parametrize("answers_runner", [True, False])
+def test_a_death_before_starts_side_by_side_is_seen_as_one(harness, monkeypatch, answers_runner):
+    """The threads of the starts ask Java for its properties first."""
     harness.apply()
     harness.apply("users")
     harness.java.is_dead = True
     harness.java.has_ended = lambda: False  # not yet reaped when it is asked first
     with monkeypatch.context() as changed:
-        changed.setattr("pyspark.SparkContext._active_spark_context", "a context")
-        changed.setattr("pyspark.inheritable_thread_target", asks_java)
+        changed.setattr("pyspark.SparkContext._active_spark_context", ContextOfDeadJava(answers_runner=answers_runner))
         harness.tick()
     assert (harness.state(), harness.state(1, "users")) == (VersionState.STOPPED, VersionState.STOPPED)
     harness.tick(after_ms=500)

@@ -20,14 +20,16 @@ def start_spark_thread(
         thread.
     :raises Exception: of py4j, if the Java process is gone already.
     """
-    from pyspark import SparkContext, inheritable_thread_target
+    from pyspark import SparkContext
 
-    has_spark = SparkContext._active_spark_context is not None
-    inheriting: Callable[[], None] = inheritable_thread_target(run) if has_spark else run
+    context = SparkContext._active_spark_context
+    properties = None if context is None else context._jsc.sc().getLocalProperties().clone()
 
     def guarded() -> None:
         try:
-            inheriting()
+            if context is not None:
+                context._jsc.sc().setLocalProperties(properties)
+            run()
         except BaseException as error:  # noqa: BLE001  the owner of the thread decides
             failed(error)
 
