@@ -10,6 +10,7 @@ from headrace import AsyncProducer, TopicPartition
 from headrace.client.errors import (
     ClientClosed,
     HeadraceError,
+    KafkaTimeout,
     NoCommittedOffset,
     NotAssigned,
     NotDeserialized,
@@ -237,6 +238,23 @@ async def test_topics_and_partitions(harness: ReaderHarness):
         await consumer.partitions_for(unique(), timeout_ms=500)
     with pytest.raises(UnknownTopic):
         await consumer.end_offsets(TopicPartition(name, 7), timeout_ms=500)
+
+
+async def test_a_lookup_whose_last_refresh_times_out_tells_why_the_earlier_attempts_failed(harness: ReaderHarness):
+    name = await harness.topic()
+    consumer = harness.consumer(in_group=False, allow_auto_create_topics=False)
+    cluster = consumer._cluster
+    refresh, answers = cluster.refresh, iter([True, True, False])  # the consumer itself asks first
+
+    async def refresh_once(*topics, **options):
+        if next(answers):
+            await refresh(*topics, **options)
+        else:
+            raise KafkaTimeout("Metadata was not answered")
+
+    cluster.refresh = refresh_once
+    with pytest.raises(UnknownTopic, match="has no partition 7"):
+        await consumer.end_offsets(TopicPartition(name, 7), timeout_ms=5000)
 
 
 async def test_deserializers(harness: ReaderHarness):

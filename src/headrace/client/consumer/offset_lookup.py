@@ -63,10 +63,16 @@ class OffsetLookup:
         cluster = self._cluster
         deadline = Deadline(cluster.clock, cluster.config.api_timeout_ms if timeout_ms is None else timeout_ms)
         found: dict[TopicPartition, FoundOffset] = {}
+        failures: dict[TopicPartition, HeadraceError] = {}
         attempts = 0
         while True:
             left = {one: at_ms for one, at_ms in timestamps.items() if one not in found}
-            failures = await self._attempt(left, found, deadline)
+            try:
+                failures = await self._attempt(left, found, deadline)
+            except KafkaTimeout:
+                if not failures:
+                    raise
+                raise _timeout_error(failures, deadline) from None  # the earlier attempt says more than the timeout
             if len(found) == len(timestamps):
                 return found
             attempts += 1
