@@ -14,6 +14,7 @@ class FakeRegistry:
     """
     :ivar asked: the paths that were asked for.
     :ivar login: the Authorization header that requests need; None to accept all requests.
+    :ivar refused: the subjects that accept no further schema.
     :ivar broken: the HTTP status of all answers; None to answer as a registry does.
     """
 
@@ -22,6 +23,7 @@ class FakeRegistry:
         self.asked: list[str] = []
         self.login: str | None = None
         self.broken: int | None = None
+        self.refused: set[str] = set()
         self._by_id: dict[int, dict] = {}
         self._subjects: dict[str, list[int]] = {}
 
@@ -36,6 +38,17 @@ class FakeRegistry:
         self._by_id[number] = answer
         self._subjects.setdefault(subject, []).append(number)
         return number
+
+    def posted(self, path: str, body: dict, login: str | None) -> tuple[int, dict]:
+        subject = unquote(path.strip("/").split("/")[1])
+        if self.broken is not None or (self.login is not None and login != self.login):
+            return self.answer(path, login)
+        if subject in self.refused:
+            return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
+        known = [
+            number for number in self._subjects.get(subject, ()) if self._by_id[number]["schema"] == body["schema"]
+        ]
+        return 200, {"id": known[0] if known else self.register(body["schema"], subject)}
 
     def answer(self, path: str, login: str | None) -> tuple[int, dict]:
         self.asked.append(path)
@@ -57,6 +70,16 @@ def fake_registry() -> Iterator[FakeRegistry]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, answer = registry.answer(self.path, self.headers.get("Authorization"))
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            """Registers a schema, unless the subject has it."""
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, answer = registry.posted(self.path, body, self.headers.get("Authorization"))
             content = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))

@@ -1,0 +1,236 @@
+"""Decides which records a change needs, or refuses the change. No I/O, and no change of the state.
+
+The leader calls one of these functions, writes the records, reads them back, and answers. A function that raises has
+changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.registry.compatibility.levels import LEVELS
+from headrace.registry.errors import (
+    id_taken,
+    invalid_level,
+    invalid_mode,
+    no_subject_config,
+    no_subject_mode,
+    not_permitted,
+    reference_exists,
+    subject_not_found,
+    subject_not_soft_deleted,
+    subject_soft_deleted,
+    unprocessable,
+    version_not_found,
+    version_not_soft_deleted,
+    version_soft_deleted,
+)
+from headrace.registry.names import context_of, local_name
+from headrace.registry.queries import one_version, referrer_ids
+from headrace.registry.records import MAX_IDS, Key, Record, encode
+from headrace.registry.schemas import SchemaText
+from headrace.registry.state import DEFAULT_LEVEL, DEFAULT_MODE, State, Version
+
+MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
+_READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
+_MAX_ID = 2**31 - 1
+#: Settings of Confluent's registry that change what the registry answers, and that do not exist here.
+_REFUSED_SETTINGS = (
+    "alias",
+    "compatibilityGroup",
+    "compatibilityPolicy",
+    "defaultMetadata",
+    "overrideMetadata",
+    "defaultRuleSet",
+    "overrideRuleSet",
+    "validateFields",
+    "validateNames",
+    "validateRules",
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """
+    :ivar records: what to write; none if nothing changes.
+    :ivar answer: the answer once the records are written.
+    """
+
+    records: tuple[Record, ...]
+    answer: Any
+
+
+# -- schemas
+
+
+def check_may_register(state: State, subject: str, given_id: int | None) -> None:
+    """
+    :raises RegistryError: if the mode of the subject does not allow it.
+    """
+    mode = _check_writable(state, subject)
+    if given_id is not None and mode != "IMPORT":
+        raise not_permitted(f"Subject {subject} is not in import mode: a schema with an id needs this mode")
+    if given_id is None and mode == "IMPORT":
+        raise not_permitted(f"Subject {subject} is in import mode: a schema needs an id")
+
+
+def register(state: State, subject: str, schema: SchemaText, same: Version | None) -> Change:
+    """
+    :param same: a version of the subject with the same schema, which may be deleted.
+    """
+    if same is not None and not same.is_deleted:
+        return Change((), {"id": same.schema_id})
+    context = context_of(subject)
+    known = same.schema_id if same is not None else state.id_of(context, schema)
+    schema_id = known if known is not None else state.max_id(context) + 1
+    if schema_id > _MAX_ID:
+        raise not_permitted(f"all ids of the context {context} are in use")
+    stored = schema if same is None else same.schema
+    return _new_version(Version(subject, _next_version(state, subject), schema_id, stored))
+
+
+def import_schema(state: State, subject: str, schema: SchemaText, schema_id: int, number: int | None) -> Change:
+    """Registers a schema with the id that it has in another registry."""
+    others = state.versions_of_id(context_of(subject), schema_id)
+    if any(each.schema != schema for each in others):
+        raise id_taken(schema_id)
+    existing = state.versions(subject, with_deleted=True)
+    same = [each for each in existing if each.schema_id == schema_id and number in (None, each.version)]
+    if same and not same[-1].is_deleted:
+        return Change((), {"id": schema_id})
+    if number is not None and any(each.version == number and each.schema_id != schema_id for each in existing):
+        raise not_permitted(f"Subject {subject} has another schema as version {number}")
+    return _new_version(Version(subject, number or _next_version(state, subject), schema_id, schema))
+
+
+def _new_version(version: Version) -> Change:
+    record = encode(Key("SCHEMA", version.subject, version.version), version.value())
+    return Change((record,), {"id": version.schema_id})
+
+
+def _next_version(state: State, subject: str) -> int:
+    found = state.versions(subject, with_deleted=True)
+    return found[-1].version + 1 if found else 1
+
+
+def delete_version(state: State, subject: str, number: int | None, *, permanent: bool) -> Change:
+    _check_writable(state, subject)
+    if number is None:
+        found = one_version(state, subject, None)
+    else:
+        if not state.versions(subject, with_deleted=True):
+            raise subject_not_found(subject)
+        version = state.version(subject, number)
+        if version is None:
+            raise version_not_found(number)
+        found = version
+    if permanent and not found.is_deleted:
+        raise version_not_soft_deleted(subject, found.version)
+    if not permanent and found.is_deleted:
+        raise version_soft_deleted(subject, found.version)
+    _check_not_referenced(state, found, permanent=permanent)
+    key = Key("SCHEMA", subject, found.version)
+    if permanent:
+        return Change((encode(key, None), noop(state)), found.version)
+    return Change((encode(key, found.value(is_deleted=True)),), found.version)
+
+
+def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
+    _check_writable(state, subject)
+    versions = state.versions(subject, with_deleted=True)
+    live = [each for each in versions if not each.is_deleted]
+    if not versions:
+        raise subject_not_found(subject)
+    if permanent and live:
+        raise subject_not_soft_deleted(subject)
+    if not permanent and not live:
+        raise subject_soft_deleted(subject)
+    for version in versions if permanent else live:
+        _check_not_referenced(state, version, permanent=permanent)
+    if permanent:
+        records = [encode(Key("SCHEMA", subject, each.version), None) for each in versions]
+        records += [encode(Key("DELETE_SUBJECT", subject), None), noop(state)]
+        return Change(tuple(records), [each.version for each in versions])
+    records = [encode(Key("DELETE_SUBJECT", subject), {"subject": subject, "version": live[-1].version})]
+    if state.config(subject) is not None:
+        records.append(encode(Key("CONFIG", subject), None))
+    if state.mode(subject) is not None:
+        records.append(encode(Key("MODE", subject), None))
+    return Change(tuple(records), [each.version for each in live])
+
+
+def noop(state: State) -> Record:
+    """The record that a new leader writes, and that keeps the largest ids when schemas are removed."""
+    return encode(Key("NOOP"), {MAX_IDS: state.max_ids()})
+
+
+def _check_not_referenced(state: State, version: Version, *, permanent: bool) -> None:
+    referrers = referrer_ids(state, version, with_deleted=permanent)
+    if referrers:
+        raise reference_exists(version.subject, version.version, referrers)
+
+
+def _check_writable(state: State, subject: str) -> str:
+    mode = state.effective_mode(subject)
+    if mode in _READ_ONLY:
+        raise not_permitted(f"Subject {subject} is in read-only mode")
+    return mode
+
+
+# -- settings and modes
+
+
+def put_config(state: State, subject: str | None, body: Mapping[str, Any]) -> Change:
+    for name in _REFUSED_SETTINGS:
+        if body.get(name) is not None:
+            raise unprocessable(f"the setting {name} is not supported; supported are compatibility and normalize")
+    level, normalize = body.get("compatibility"), body.get("normalize")
+    if level is None and normalize is None:
+        raise invalid_level("")
+    value = dict(state.config(subject) or {})
+    answer: dict[str, object] = {}
+    if level is not None:
+        if not isinstance(level, str) or level.upper() not in LEVELS:
+            raise invalid_level(str(level))
+        value["compatibilityLevel"] = answer["compatibility"] = level.upper()
+    if normalize is not None:
+        if not isinstance(normalize, bool):
+            raise unprocessable("normalize must be true or false")
+        value["normalize"] = answer["normalize"] = normalize
+    return Change((encode(Key("CONFIG", subject), value),), answer)
+
+
+def delete_config(state: State, subject: str | None) -> Change:
+    found = state.config(subject)
+    if found is None and subject is not None:
+        raise no_subject_config(subject)
+    answer = found or {"compatibilityLevel": DEFAULT_LEVEL}
+    return Change((encode(Key("CONFIG", subject), None),) if found is not None else (), answer)
+
+
+def put_mode(state: State, subject: str | None, body: Mapping[str, Any], *, force: bool) -> Change:
+    mode = body.get("mode")
+    if not isinstance(mode, str) or mode.upper() not in MODES:
+        raise invalid_mode(str(mode))
+    mode = mode.upper()
+    if mode == "READONLY_OVERRIDE" and subject is not None:
+        raise not_permitted("READONLY_OVERRIDE is a mode of all subjects: use PUT /mode")
+    if mode == "IMPORT" and not force and state.effective_mode(subject) != "IMPORT" and _has_versions(state, subject):
+        raise not_permitted("Cannot import since found existing subjects; delete them, or use force=true")
+    return Change((encode(Key("MODE", subject), {"mode": mode}),), {"mode": mode})
+
+
+def delete_mode(state: State, subject: str | None) -> Change:
+    found = state.mode(subject)
+    if found is None and subject is not None:
+        raise no_subject_mode(subject)
+    return Change((encode(Key("MODE", subject), None),) if found is not None else (), {"mode": found or DEFAULT_MODE})
+
+
+def _has_versions(state: State, subject: str | None) -> bool:
+    if subject is not None and local_name(subject):
+        return bool(state.versions(subject, with_deleted=True))
+    context = None if subject is None else context_of(subject)
+    return any(context in (None, context_of(each)) for each in state.subjects())

@@ -1,0 +1,1 @@
+"""The HTTP API of the registry: routes, and an ASGI application."""

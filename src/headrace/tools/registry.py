@@ -1,0 +1,118 @@
+"""``headrace registry``: serves a schema registry with the HTTP API of Confluent's registry, until a signal stops it.
+
+The schemas are in the topic ``_schemas`` of the brokers. The command prints ``ready HOST:PORT`` on standard output when
+it serves; everything else goes to standard error. SIGTERM and Ctrl-C end it with exit code 0. A setting that cannot be
+used, a taken address and a topic that cannot hold schemas end it with exit code 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+
+from headrace.properties import ConfigError
+from headrace.tools.shared.client_properties import run_loop
+from headrace.tools.shared.commands import DONE, Output, UsageError, client_options, new_parser, run
+from headrace.tools.shared.stderr_log import log_to_stderr
+
+_EXAMPLES = """
+headrace registry
+headrace registry --listen 127.0.0.1:8082 --bootstrap-server kafka1:9092,kafka2:9092
+headrace registry --listen 0.0.0.0:8081 --tls-certificate registry.pem --tls-key registry.key --basic-auth-file login
+headrace registry --listen 0.0.0.0:8081 --advertise registry1:8081 --insecure --command-config client.properties
+"""
+#: The packages of the extra, by a module of each.
+_NEEDED = {"fastavro": "fastavro", "grpc_tools": "grpcio-tools", "jsonschema": "jsonschema", "uvicorn": "uvicorn"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), arguments, _work)
+
+
+def parser() -> ArgumentParser:
+    parser = new_parser(
+        "registry",
+        "Serve a schema registry with the HTTP API of Confluent's registry. Schemas are stored in a compacted topic. "
+        "Several registries of one topic elect a leader; each of them answers every request.",
+        _EXAMPLES,
+        prints_json=False,
+    )
+    add = parser.add_argument
+    add("--listen", metavar="HOST:PORT", type=_address, default=("127.0.0.1", 8081),
+        help="the address to listen on (default 127.0.0.1:8081); port 0 picks a free port")  # fmt: skip
+    add("--advertise", metavar="HOST:PORT", type=_address, default=("", 0),
+        help="the address that other registries use for this one (default: the address to listen on)")  # fmt: skip
+    add("--topic", metavar="NAME", default="_schemas", help="the topic of the schemas (default %(default)s)")
+    add("--group", metavar="NAME", default="schema-registry",
+        help="registries of the same group elect a leader (default %(default)s)")  # fmt: skip
+    add("--registry-ca", metavar="FILE", default="",
+        help="certificates (PEM) to check those of other registries against (default: the system's)")  # fmt: skip
+    add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
+    _add_protection(parser)
+    return parser
+
+
+def _add_protection(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "protection of HTTP",
+        "An address that other hosts can reach needs TLS, and a token or a password. Without the files, "
+        "HEADRACE_HTTP_BEARER_TOKEN and HEADRACE_HTTP_BASIC_AUTH of the environment are used.",
+    )
+    group.add_argument("--tls-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
+    group.add_argument("--tls-key", metavar="FILE", help="its key (PEM; default: in the certificate's file)")
+    group.add_argument("--bearer-token-file", metavar="FILE", help="answer clients that send the token in this file")
+    group.add_argument("--basic-auth-file", metavar="FILE", help="answer clients that send this USER:PASSWORD")
+    group.add_argument(
+        "--insecure", action="store_true", help="serve any address, also without TLS and without a secret"
+    )
+
+
+def _work(options: Namespace, _: Output) -> int:
+    missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise UsageError(f"the registry needs {', '.join(missing)}: run pip install 'headrace[registry]'")
+    log_to_stderr(options.log_level.upper(), suffix=" (%(name)s)")
+    try:
+        run_loop(_serve(options))
+    except ConfigError as error:
+        raise UsageError("; ".join(error.problems)) from None
+    return DONE
+
+
+async def _serve(options: Namespace) -> None:
+    from headrace.client.config import AdminConfig, ConsumerConfig, ProducerConfig
+    from headrace.http_endpoints.asgi_protection import protection_of
+    from headrace.registry.server import Settings, serve
+
+    settings = Settings(
+        host=options.listen[0],
+        port=options.listen[1],
+        topic=options.topic,
+        group=options.group,
+        admin=client_options(options, AdminConfig),
+        consumer=client_options(options, ConsumerConfig),
+        producer=client_options(options, ProducerConfig),
+        advertised=options.advertise,
+        certificates=options.registry_ca,
+        protection=protection_of(options, os.environ),
+    )
+    task = asyncio.ensure_future(serve(settings))
+    # Before the server runs, which has its own handlers, a signal ends the start.
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host, int(port)

@@ -1,0 +1,121 @@
+"""Checks that bad and hostile requests get an error in bounded time, and change nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from api_harness import Api
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+DEEP_JSON = "[" * 100_000
+DEEP_SCHEMA = '{"type":"array","items":' * 300 + '"int"' + "}" * 300
+WRONG_DESCRIPTOR = base64.b64encode(
+    FileDescriptorProto(
+        name="f", message_type=[{"name": "M", "field": [{"name": "n", "number": 1, "type": 11, "type_name": ".N"}]}]
+    ).SerializeToString()
+).decode()
+NESTED_MESSAGES = 'syntax = "proto3";' + "message M {" * 200 + "}" * 200
+
+
+def avro(text: str) -> dict[str, Any]:
+    return {"schema": text}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"x" * (10 << 20), 413, 413),
+        (DEEP_JSON.encode(), 400, 400),
+        (b"\xff\xfe\x00", 400, 400),
+        (b"", 400, 400),
+        (b"[]", 400, 400),
+        (b"null", 400, 400),
+        ({}, 422, 422),
+        ({"schema": 5}, 422, 422),
+        ({"schema": '"int"', "schemaType": "XML"}, 422, 422),
+        ({"schema": '"int"', "schemaType": ["AVRO"]}, 422, 422),
+        ({"schema": '"int"', "references": "x"}, 422, 422),
+        ({"schema": '"int"', "references": [{}]}, 422, 422),
+        ({"schema": '"int"', "references": [{"name": "a", "subject": "s", "version": 0}]}, 422, 422),
+        ({"schema": '"int"', "references": [{}] * 1000}, 422, 422),
+        ({"schema": '"int"', "metadata": [1]}, 422, 422),
+        ({"schema": '"int"', "id": "1"}, 422, 422),
+        (avro(""), 422, 42201),
+        (avro("   "), 422, 42201),
+        (avro('"nothing"'), 422, 42201),
+        (avro("{"), 422, 42201),
+        (avro("5"), 422, 42201),
+        (avro("null"), 422, 42201),
+        (avro('{"type":"record"}'), 422, 42201),
+        (avro('{"type":"record","name":"R","fields":5}'), 422, 42201),
+        (avro('{"type":"record","name":"R","fields":[{"name":"x"}]}'), 422, 42201),
+        (avro('{"type":"enum","name":"E","symbols":["a","a"]}'), 422, 42201),
+        (avro(DEEP_SCHEMA), 422, 42201),
+        (avro(DEEP_JSON), 422, 42201),
+        (avro('"' + "x" * 800_000 + '"'), 422, 42201),
+        (avro('{"type":"string","doc":"\\ud800"}'), 422, 42201),
+        ({"schema": "[1]", "schemaType": "JSON"}, 422, 42201),
+        ({"schema": '{"type":"nothing"}', "schemaType": "JSON"}, 422, 42201),
+        ({"schema": '{"$schema":5}', "schemaType": "JSON"}, 422, 42201),
+        ({"schema": '{"maximum":NaN}', "schemaType": "JSON"}, 422, 42201),
+        ({"schema": '{"maximum":1e999}', "schemaType": "JSON"}, 422, 42201),
+        ({"schema": "message {", "schemaType": "PROTOBUF"}, 422, 42201),
+        ({"schema": 'syntax = "proto3"; message M { N n = 1; }', "schemaType": "PROTOBUF"}, 422, 42201),
+        ({"schema": 'syntax = "proto3"; import "/etc/passwd";', "schemaType": "PROTOBUF"}, 422, 42201),
+        ({"schema": 'syntax = "proto3"; import "../../../etc/passwd";', "schemaType": "PROTOBUF"}, 422, 42201),
+        ({"schema": NESTED_MESSAGES, "schemaType": "PROTOBUF"}, 422, 42201),
+        ({"schema": WRONG_DESCRIPTOR, "schemaType": "PROTOBUF"}, 422, 42201),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+async def test_a_bad_schema_is_refused_and_nothing_is_written(api: Api, body: Any, status: int, code: int) -> None:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    found, answer = await api.call("POST", "/subjects/s/versions", data)
+    assert (found, answer["error_code"]) == (status, code), answer
+    assert len(answer["message"]) < 2_000
+    assert api.topic.records == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        (f"/subjects/{'x' * 5_000}/versions", 422, 42208),
+        ("/subjects/%00/versions", 422, 42208),
+        ("/subjects/__GLOBAL/versions", 422, 42208),
+        ("/subjects/%FF/versions", 400, 400),
+        ("/subjects/:.c:/versions", 422, 42208),
+        (f"/subjects?{'&'.join(f'a{number}=1' for number in range(1_000))}", 400, 400),
+        ("/subjects?deleted=%FF", 400, 400),
+        ("/a" * 10_000, 404, 404),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_bad_names_are_refused(api: Api, path: str, status: int, code: int) -> None:
+    found, answer = await api.call("GET", path)
+    assert (found, answer["error_code"]) == (status, code)
+    assert len(answer["message"]) < 1_000
+
+
+async def test_records_whose_references_are_a_cycle_are_answered(api: Api) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        key = {"keytype": "SCHEMA", "subject": name, "version": 1, "magic": 1}
+        references = [{"name": other, "subject": other, "version": 1}]
+        number = 1 if name == "a" else 2
+        value = {"subject": name, "version": 1, "id": number, "schema": '"int"', "references": references}
+        api.state.apply(json.dumps(key).encode(), json.dumps(value).encode())
+    assert (await api.call("GET", "/schemas/ids/1"))[0] == 200
+    status, answer = await api.register("a", '"int"', references=[{"name": "b", "subject": "b", "version": 1}])
+    assert (status, answer["error_code"]) == (422, 42201)
+    assert "lead back to themselves" in answer["message"]
+
+
+async def test_a_compiler_that_does_not_finish_is_no_verdict_about_the_schema(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.registry.formats.protoc._TIMEOUT_S", 0)
+    status, answer = await api.register("s", 'syntax = "proto3"; message Slow {}', schemaType="PROTOBUF")
+    assert (status, answer["error_code"]) == (500, 50002)
+    assert api.topic.records == []
