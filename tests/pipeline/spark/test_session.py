@@ -64,7 +64,8 @@ def test_the_heap_is_the_projects_or_fits_the_machine(tmp_path, monkeypatch):
     assert name not in session_conf(project(tmp_path), "local[1]")
 
 
-def test_java_ends_without_memory_unless_the_project_says_otherwise(tmp_path):
+def test_java_ends_without_memory_unless_the_project_says_otherwise(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # without an archive of classes
     name = "spark.driver.extraJavaOptions"
     assert session_conf(project(tmp_path), "local[1]")[name] == "-XX:+ExitOnOutOfMemoryError"
     given = "-Dx=y -XX:-ExitOnOutOfMemoryError"

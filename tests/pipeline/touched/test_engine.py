@@ -10,6 +10,7 @@ import pytest
 from lambda_harness import quick as quick
 from query_shapes import EVENTS, RECORD, SCHEMAS, SHAPES, TABLES, Rows, Shape
 
+from headrace.pipeline.query.tables import named_tables
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.cutting import cut
@@ -68,9 +69,8 @@ class Maintained:
         if callable(self.shape.query):
             names = self.shape.query.__code__.co_varnames[: self.shape.query.__code__.co_argcount]
             return self.shape.query(*(frames[name] for name in names))
-        for name, frame in frames.items():
-            frame.createOrReplaceTempView(name)
-        return self.spark.sql(self.shape.query)
+        with named_tables(self.spark, frames):
+            return self.spark.sql(self.shape.query)
 
     # -------------------------------------------------------------------------------------------------- the sources
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -59,6 +60,18 @@ def test_a_join_follows_the_table(harness, architecture):
     assert harness.seen()[0] == [("IT", 15, 1), (None, 51, 2)]
 
 
+@pytest.mark.parametrize("version_class", [TouchedVersion, WholeVersion])
+def test_a_build_counts_records_that_its_query_does_not_need(harness, version_class):
+    """If one side of a join has no rows, Spark does not compute the other side."""
+    harness.send("orders", order(1, 1, 10), "{broken")
+    harness.customer(1, None)
+    harness.apply("SELECT o.id FROM customers c JOIN orders o ON o.customer = c.customer", "lambda",
+                  ("orders", "customers"))  # fmt: skip
+    version_class(harness.context, harness.version).run_once()
+    progress = TouchedStore(harness.context.database, harness.context.catalog, *harness.version.key).progress()
+    assert (progress.events, progress.dead_letters) == (3, 1)
+
+
 def test_state_in_the_form_of_an_earlier_release_is_built_again(harness):
     harness.customer(1, {"name": "Ann", "country": "DE"})
     harness.send("orders", order(1, 1, 10), order(2, 2, 20))
@@ -102,6 +115,52 @@ def test_a_running_version_follows_the_log_and_builds_again(harness):
 
         names = sqlalchemy.inspect(connection).get_table_names()
     assert not [name for name in names if name.startswith(harness.version.view)]
+
+
+@pytest.mark.timeout(200)
+def test_a_build_ends_although_micro_batches_are_as_fast(harness):
+    """On a busy machine, each catching up took as long as the micro-batch that was committed meanwhile."""
+    harness.send("orders", order(1, 1), order(2, 1))
+    harness.apply(UNPAID, "lambda", ("orders", "payments"))
+    TouchedVersion(harness.context, harness.version).run_once()
+    version = TouchedVersion(harness.context, harness.restarted())
+    version._open()
+    steps, maintainer = version._opened.steps, version._opened.maintainer
+    numbers, followers = iter(range(3, 30)), []
+
+    def step() -> None:
+        harness.send("orders", order(next(numbers), 1))
+        assert steps.step()
+
+    def read_beside_a_step(ranges):
+        found = steps.read(ranges)
+        followers.append(threading.Thread(target=step))
+        followers[-1].start()
+        if not maintainer._lock._is_owned():  # else the micro-batch waits for the build
+            followers[-1].join()
+        return found
+
+    try:
+        with _step_after_the_cut(maintainer, step):
+            assert maintainer.build(read_beside_a_step, lambda: False) == 2
+        for each in followers:
+            each.join()
+    finally:
+        version._close()
+    harness.check()
+
+
+@contextmanager
+def _step_after_the_cut(maintainer, step):
+    load = maintainer._builder.load
+
+    def step_and_load(*given):
+        step()
+        return load(*given)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(maintainer._builder, "load", step_and_load)
+        yield
 
 
 class _Crash(BaseException):

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.pipeline.touched.bag import COUNT
 from headrace.pipeline.touched.row_codec import RowCodec, identities
-from headrace.pipeline.touched.view_rows import IDENTITY, RangeMaker, range_bits, summed
+from headrace.pipeline.touched.view_rows import IDENTITY, RangeMaker, ViewRows, range_bits, summed
 
 _COLUMNS = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
 _ROWS = [(at % 40, f"t{at % 40}") for at in range(100)]
@@ -53,3 +53,22 @@ def test_counts_of_several_tasks_are_added_up():
 
 def test_views_of_many_rows_have_more_ranges():
     assert [range_bits(count) for count in (0, 99_999, 100_000, 2_000_000)] == [0, 0, 1, 5]
+
+
+def test_ranges_are_fetched_in_order_and_a_few_at_a_time(spark, monkeypatch):
+    monkeypatch.setattr("headrace.pipeline.touched.view_rows._ROWS_PER_RANGE", 1_000)
+    monkeypatch.setattr("headrace.pipeline.touched.view_rows._BYTES_PER_FETCH", 100_000)
+    frame = spark.range(0, 20_000, 1, 3).selectExpr("id % 10000 AS c0", "concat('t', id % 10000) AS c1", "0L AS _k")
+    rows = ViewRows(frame, _COLUMNS, 20_000)
+    try:
+        rows.start()
+        in_order = rows.in_order()
+        assert 5 <= in_order.rdd.getNumPartitions() <= 32
+        assert [row.range for row in in_order.collect()] == sorted(row.range for row in in_order.collect())
+        tables = list(rows.tables())
+    finally:
+        rows.close()
+    assert len(tables) == 32
+    identities_found = [each for table in tables for each in table[IDENTITY].to_pylist()]
+    assert len(identities_found) == len(set(identities_found)) == 10_000
+    assert {count for table in tables for count in table[COUNT].to_pylist()} == {2}

@@ -183,6 +183,13 @@ def _parsing(decode: Decode, part: Part) -> Parsing:
     return made._replace(error=F.when(F.col(part.kept).isNull(), F.lit("the record has no key")).otherwise(of_key))
 
 
+def record_counters() -> list[Column]:
+    """Count all records, and those that do not decode."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return [F.count("*").alias("events"), F.count(ERROR).alias("bad")]
+
+
 def good_rows(decoded: DataFrame) -> DataFrame:
     """The events that a query reads."""
     from pyspark.sql import functions as F  # noqa: N812

@@ -34,6 +34,9 @@ _MAX_REFERENCES = 100
 #: An id that the registry did not know may be registered later.
 _ASK_AGAIN_AFTER_S = 60
 _NOT_FOUND = 404
+#: Incompatible with an earlier schema of the subject; not a schema.
+_REFUSED = (409, 422)
+_MAX_REASON_BYTES = 2000
 HEADER_BYTES = 5
 _Kept = TypeVar("_Kept")
 
@@ -44,6 +47,10 @@ class RegistryUnavailable(ConnectionError):
 
 class UnknownSchema(ValueError):
     """The registry has no such schema."""
+
+
+class IncompatibleSchema(ValueError):
+    """The registry refuses to register a schema."""
 
 
 class RegisteredSchema(NamedTuple):
@@ -96,6 +103,18 @@ class SchemaRegistry:
         answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
         return None if answer is None else self._registered(answer)
 
+    def register(self, subject: str, schema: str) -> int:
+        """Registers an Avro schema, unless the subject has it.
+
+        :return: the id of the schema.
+        :raises IncompatibleSchema: if the registry refuses the schema.
+        :raises RegistryUnavailable: if it does not answer.
+        """
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema}, needs="id")
+        if answer is None:
+            raise RegistryUnavailable(f"{self.url} does not answer as a schema registry does")
+        return int(answer["id"])
+
     def _registered(self, answer: Mapping[str, Any]) -> RegisteredSchema:
         references: dict[str, str] = {}
         self._add_references(answer, references, 0)
@@ -114,9 +133,16 @@ class SchemaRegistry:
             self._add_references(referred, found, depth + 1)
             found[str(each["name"])] = str(referred["schema"])
 
-    def _get(self, path: str) -> dict[str, Any] | None:
-        """The answer; None if there is no such thing."""
+    def _get(self, path: str, body: object = None, *, needs: str = "schema") -> dict[str, Any] | None:
+        """The answer; None if there is no such thing.
+
+        :param body: what is posted; None to ask only.
+        :param needs: the field that the answer of a registry has.
+        """
         request = Request(self.url.rstrip("/") + path, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         if login := self.options.get("basic.auth.user.info"):
             secret = with_secrets(login, Path("/"), os.environ)
             request.add_header("Authorization", "Basic " + base64.b64encode(secret.encode()).decode())
@@ -125,7 +151,10 @@ class SchemaRegistry:
             with build_opener(ProxyHandler({}), *self._tls()).open(request, timeout=_TIMEOUT_S) as response:
                 content = response.read(_MAX_ANSWER_BYTES + 1)
         except HTTPError as error:
+            said = error.read(_MAX_REASON_BYTES).decode(errors="replace") if error.code in _REFUSED else ""
             error.close()
+            if said:
+                raise IncompatibleSchema(f"the registry at {self.url} refuses a schema: {said}") from None
             if error.code == _NOT_FOUND:
                 return None
             raise RegistryUnavailable(f"the registry at {self.url} answers {error.code} {error.reason}") from None
@@ -135,7 +164,7 @@ class SchemaRegistry:
             answer = json.loads(content[:_MAX_ANSWER_BYTES])
         except ValueError:
             answer = None
-        if not isinstance(answer, dict) or "schema" not in answer:
+        if not isinstance(answer, dict) or needs not in answer:
             raise RegistryUnavailable(f"{self.url} does not answer as a schema registry does")
         return answer
 

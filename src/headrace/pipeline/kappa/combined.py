@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from headrace.pipeline.kappa.combined_store import CombinedStore
 from headrace.pipeline.kappa.group_progress import GroupProgress
@@ -71,13 +71,10 @@ class KappaCombined(RunningVersion):
         self._thread = start_spark_thread(self._run, self._fail, name=f"{self.label} micro-batches")
 
     def run_once(self) -> None:
-        layer = self._prepare()
+        self._prepare()
         try:
             self._tag_jobs()
-            target = self._log_ends()
-            layer.step()
-            while not is_before(target, self._store.progress().offsets):
-                layer.step()
+            self.advance()
             self._group.show(self._store.progress().offsets, now=True)
         except Exception as error:
             raise find_data_loss(error, start_over_advice(self.version.view)) or error from error
@@ -116,6 +113,27 @@ class KappaCombined(RunningVersion):
 
     def drop(self) -> None:
         KappaStream(self.context, self.version).drop()
+
+    # ---------------------------------------------------------------------------------- for a caller without threads
+
+    def stepped(self) -> Self:
+        return self
+
+    def open(self) -> None:
+        self._prepare()
+
+    def close(self) -> None:
+        self._close()
+
+    def advance(self) -> None:
+        assert self._layer is not None, f"{self.label} is not open"
+        target = self._log_ends()
+        self._layer.step()
+        while not is_before(target, self._store.progress().offsets):
+            self._layer.step()
+
+    def rebuild(self) -> None:
+        """Does nothing: a Kappa view has no batches."""
 
     # ------------------------------------------------------------------------------------------------- start and end
 

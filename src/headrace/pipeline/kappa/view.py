@@ -25,11 +25,13 @@ from headrace.pipeline.kappa.stream import KappaStream, start_ms
 from headrace.pipeline.progress.lag import Lag
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import NotCombinable, analyze
+from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Version
+from headrace.pipeline.serving.version_keys import set_key
 from headrace.pipeline.spark.session import is_local, views_master
 from headrace.pipeline.version.context import RunContext
-from headrace.pipeline.version.running_version import RunningVersion
+from headrace.pipeline.version.running_version import RunningVersion, SteppedVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +55,9 @@ class KappaView(RunningVersion):
     def run_once(self) -> None:
         self._way = self._chosen()
         self._way.run_once()
+
+    def stepped(self) -> SteppedVersion | None:
+        return self._chosen().stepped()
 
     def stop(self, timeout_s: float = 30) -> None:
         if self._way is not None:
@@ -92,9 +97,12 @@ class KappaView(RunningVersion):
             return None
         spark, definition = self.context.spark, self.definition
         try:
-            return Algebra(analyze(apply_query(spark, definition, empty_events(spark, definition))))
+            query = apply_query(spark, definition, empty_events(spark, definition))
+            algebra = Algebra(analyze(query))
         except NotCombinable:
             return None
+        set_key(self.context.database, self.version.key, identifying_columns(definition, query))
+        return algebra
 
     def _is_combined(self) -> bool | None:
         """Whether the table of the version has partial columns; None if there is no table yet."""

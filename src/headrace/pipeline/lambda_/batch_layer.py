@@ -30,19 +30,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.pipeline.decoding.events import ERROR, bad_rows, decode_frame, good_rows
+from headrace.pipeline.decoding.events import bad_rows, decode_frame, good_rows, record_counters
 from headrace.pipeline.lambda_.batch_tasks import BatchTasks
 from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.progress.offsets import by_partition, by_topic, offsets_between, updated
 from headrace.pipeline.query.task_algebra import TaskAlgebra
-from headrace.pipeline.spark.catalyst import JavaObject
+from headrace.pipeline.spark.counted import Counted
 from headrace.pipeline.spark.packed_rows import packed
 from headrace.pipeline.spark.source.log_offsets import LogOffsets
 from headrace.pipeline.spark.source.options import SourceOptions
 from headrace.pipeline.spark.staged_rows import TasksNotConnected
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import DataFrame
 
     from headrace.pipeline.archive.archive import Archive
     from headrace.pipeline.decoding.dead_letters import DeadLetters
@@ -241,14 +241,12 @@ class BatchLayer:
 
     def _partial_frame(
         self, cut: Offsets, since: Batch | None, counts: _Counts | None
-    ) -> tuple[DataFrame, Observation | None]:
+    ) -> tuple[DataFrame, Counted | None]:
         """Partial results over the records of the batch; and what counts these records, if they are to be counted."""
         raw = self._raw(cut, None if since is None else since.cut)
         decoded = decode_frame(self._definition.decode, raw)
-        seen = None if counts is None else _observation()
-        if seen is not None:
-            decoded = decoded.observe(seen, *_counters())
-        return self._algebra.partial(good_rows(decoded)), seen
+        seen = None if counts is None else Counted(decoded, *record_counters())
+        return self._algebra.partial(good_rows(decoded if seen is None else seen.frame)), seen
 
     def _raw(self, cut: Offsets, since: Offsets | None) -> DataFrame:
         frames = [
@@ -296,25 +294,6 @@ def _until(is_stopped: Callable[[], bool], tables: Iterable[pa.Table]) -> Iterat
         yield table
 
 
-def _observation() -> Observation:
-    from pyspark.sql import Observation
-
-    return Observation()
-
-
-def _note(counts: _Counts | None, seen: Observation | None) -> None:
+def _note(counts: _Counts | None, seen: Counted | None) -> None:
     if counts is not None and seen is not None:
-        counts.events, counts.dead_letters = _observed(seen)
-
-
-def _observed(seen: Observation) -> tuple[int, int]:
-    """The values of ``_counters``. If Spark knows that there are no records, it drops the counting too."""
-    assert seen._jo is not None
-    row: JavaObject = seen._jo.getRow()
-    return (int(row.getLong(0)), int(row.getLong(1))) if row.length() else (0, 0)
-
-
-def _counters() -> list[Column]:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return [F.count("*").alias("events"), F.count(ERROR).alias("bad")]
+        counts.events, counts.dead_letters = seen.counts()

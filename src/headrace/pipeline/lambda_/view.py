@@ -21,8 +21,10 @@ from headrace.pipeline.progress.lag import Lag
 from headrace.pipeline.progress.offsets import by_topic, is_before
 from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import analyze
+from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Batch, Version, VersionEvent
+from headrace.pipeline.serving.version_keys import set_key
 from headrace.pipeline.spark.job_progress import jobs_with_tag, records_read
 from headrace.pipeline.spark.source.log_offsets import LogOffsets
 from headrace.pipeline.spark.source.options import SourceOptions
@@ -42,6 +44,7 @@ class _Layers:
         definition, version = running.definition, running.version
         query = apply_query(context.spark, definition, empty_events(context.spark, definition))
         algebra = Algebra(analyze(query))
+        set_key(context.database, version.key, identifying_columns(definition, query))
         self.store = LambdaStore(context.database, context.catalog, version.view, version.version, algebra)
         self.dead_letters = running.dead_letters()
         self.speed = SpeedLayer(context, definition, self.store, algebra, self.dead_letters, running.work)
@@ -76,10 +79,19 @@ class LambdaView(BuiltVersion):
         if layers.store.progress() is None:
             self._run_build(is_full=True)
             return
+        self._follow_to_the_end()
+        self._run_build(is_full=False)
+
+    def _advance(self) -> None:
+        if self._opened.store.progress() is None and not self._begins_without_batch():
+            self._run_build(is_full=True)
+        self._follow_to_the_end()
+
+    def _follow_to_the_end(self) -> None:
+        layers = self._opened
         target = layers.batch.log_ends()
         while (progress := layers.store.progress()) is None or not is_before(target, progress.offsets):
             layers.speed.step()
-        self._run_build(is_full=False)
 
     def drop(self) -> None:
         """Drops the tables. The archive belongs to the project and stays."""

@@ -24,7 +24,7 @@ _MIB = 1 << 20
 _MIN_MIB = 512
 #: Spark's own default, used on a small machine as long as that leaves a quarter of its memory.
 _DEFAULT_MIB = 1024
-#: UpperPlan 32 GiB Java's references take twice the room.
+#: Above 32 GiB Java's references take twice the room.
 _MAX_MIB = 31 << 10
 
 

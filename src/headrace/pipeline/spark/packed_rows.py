@@ -2,7 +2,7 @@
 
 ``toArrow`` brings all rows at once. ``toLocalIterator`` brings one Python object per row. Here each task packs its rows
 into chunks of one binary value each, so that only a few large rows are sent. All tasks compute at once, and Spark keeps
-the chunks until they are fetched, on disk if they do not fit into memory.
+the chunks on disk until they are fetched.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from headrace.pipeline.serving.gathered_batches import gathered
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 Prepare = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CHUNK_ROWS = 50_000
 _CHUNK_BYTES = 8 << 20
 #: A partition is fetched as a whole, so it must have few chunks.
-_CHUNKS_PER_PARTITION = 16
+_CHUNKS_PER_PARTITION = 4
 
 
 class Packed:
@@ -39,16 +39,40 @@ class Packed:
 
     def start(self) -> None:
         """Computes the frame. Errors are raised here, and observed metrics are known afterwards."""
-        self._chunks = self._chunks.persist()
+        self._chunks = kept_on_disk(self._chunks)
         self._count = self._chunks.count()
 
+    def partitions(self) -> int:
+        """Into how many partitions the chunks are spread before they are fetched."""
+        return max(self._chunks.rdd.getNumPartitions(), -(-self._count // _CHUNKS_PER_PARTITION))
+
     def tables(self) -> Iterator[pa.Table]:
-        chunks, spread = self._chunks, -(-self._count // _CHUNKS_PER_PARTITION)
-        wide = chunks.repartition(spread) if spread > 1 and spread > chunks.rdd.getNumPartitions() else chunks
-        return (_unpacked(row.chunk, self._schema) for row in wide.toLocalIterator(prefetchPartitions=True))
+        partitions = self.partitions()
+        is_spread = partitions > self._chunks.rdd.getNumPartitions()
+        chunks = self._chunks.repartition(partitions) if is_spread else self._chunks
+        return (_unpacked(row.chunk, self._schema) for row in fetched(chunks))
 
     def close(self) -> None:
         self._chunks.unpersist()
+
+
+def fetched(frame: DataFrame) -> Iterator[Row]:
+    """The rows of a frame, one partition at a time. Spark computes the next partition meanwhile.
+
+    ``DataFrame.toLocalIterator`` would run its jobs when its query has ended. Spark 4.3 then keeps their results until
+    Java ends, in ``DAGScheduler.activeQueryToJobs``. The jobs of an RDD belong to no query.
+    """
+    return iter(frame.rdd.toLocalIterator(prefetchPartitions=True))
+
+
+def kept_on_disk(chunks: DataFrame) -> DataFrame:
+    """The frame, which Spark keeps on disk once it is computed.
+
+    In memory, values of megabytes leave gaps between them: Java had no memory left when half of it was free.
+    """
+    from pyspark import StorageLevel
+
+    return chunks.persist(StorageLevel.DISK_ONLY)
 
 
 @contextmanager

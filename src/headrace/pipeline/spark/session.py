@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.project.settings import Project
+from headrace.pipeline.spark.class_archive import archive_options
 from headrace.pipeline.spark.heap import chosen_heap
 
 if TYPE_CHECKING:
@@ -148,7 +149,9 @@ def session_conf(project: Project, master: str, *, is_short: bool = False) -> di
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
         conf["spark.sql.shuffle.partitions"] = str(_cores(master))
     # If an option occurs twice, Java takes the last one, so the options of the project win.
-    options = [_END_WITHOUT_MEMORY, project.spark_conf.get(_JAVA_OPTIONS, _SHORT_LIVED if is_short else "")]
+    of_project = project.spark_conf.get(_JAVA_OPTIONS, _SHORT_LIVED if is_short else "")
+    archive = archive_options() if project.spark_class_archive else []
+    options = [_END_WITHOUT_MEMORY, *archive, of_project]
     always = _ALWAYS | {_VIEWS_MASTER: project.spark_master if is_short else master}
     return conf | dict(project.spark_conf) | {_JAVA_OPTIONS: " ".join(options).strip()} | always
 

@@ -4,14 +4,13 @@ One job per state, and one for the rows. They read the decoded rows of the sourc
 results are loaded into the tables of a new build, which readers do not see before ``TouchedStore.commit_build``.
 
 Spark's tasks do all work per row: states become blocks (``blocks``), and rows get their identities (``view_rows``). The
-driver inserts what it gets, while Spark computes the next job. States whose rows are dropped by their time have no
-blocks (``state_table``), so the driver adds their rows one by one.
+driver inserts what it gets, while Spark computes the next job (``fetching``). States whose rows are dropped by their
+time have no blocks (``state_table``), so the driver adds their rows one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.pipeline.decoding.events import ERROR, bad_rows, good_rows
+from headrace.pipeline.decoding.events import good_rows, record_counters
 from headrace.pipeline.decoding.late_events import LATE
 from headrace.pipeline.decoding.source_rows import (
     REMOVED,
@@ -27,12 +26,13 @@ from headrace.pipeline.decoding.source_rows import (
     decode_source,
     newest_of_keys,
     newest_of_partitions,
-    records_of,
 )
 from headrace.pipeline.spark.catalyst import JavaObject
+from headrace.pipeline.spark.counted import Counted
 from headrace.pipeline.spark.packed_rows import Packed
 from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.blocks import KEY, BlockMaker, bits_for, in_buckets
+from headrace.pipeline.touched.fetching import fetched_ahead
 from headrace.pipeline.touched.operators import Input, Leaf, whole_plan
 from headrace.pipeline.touched.small_jobs import state_columns, time_column
 from headrace.pipeline.touched.source_decoder import sent_columns
@@ -40,7 +40,7 @@ from headrace.pipeline.touched.table_source import hashed_key
 from headrace.pipeline.touched.view_rows import ViewRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
 
     from headrace.pipeline.project.source_definition import SourceDefinition
@@ -89,26 +89,25 @@ class Builder:
         self._engine, self._database = engine, database
         self._sources, self._needed, self._times = tuple(sources), needed, times
 
-    def load(self, build: BuildTables, raw: DataFrame, is_stopped: Callable[[], bool]) -> Counts:
+    def load(self, build: BuildTables, raw: Mapping[str, DataFrame], is_stopped: Callable[[], bool]) -> Counts:
         """Fills the tables of a build.
 
-        :param raw: all records up to the cut.
+        :param raw: by the name of a source, its records up to the cut.
         :raises BuildStopped: if ``is_stopped`` returns True meanwhile.
         """
-        with self._rows(raw) as (marked, seen):
+        with self._rows(raw) as (marked, counted):
             # Reads all records, and says how large the states will be.
             row_counts = {name: frame.count() for name, frame in marked.items()}
+            seen = {name: each.counts() for name, each in counted.items()}
             catalyst = self._engine.tree.catalyst
             cached = {name: catalyst.cached(frame) for name, frame in marked.items()}
             clocks = self._times.clocks(cached)
             rows = {name: on_time(frame) for name, frame in cached.items()}
             jobs = self._jobs(build, rows, row_counts, self._times.kept_after(clocks))
-            with closing(_computed_ahead(raw.sparkSession, jobs)) as computed:
-                for job, add in computed:
-                    _insert(self._database, job, add, is_stopped)
+            _insert(self._database, catalyst.spark, jobs, is_stopped)
             return Counts(
-                sum(events for events, _ in map(observed, seen.values())),
-                {name: observed(each)[1] for name, each in seen.items()},
+                sum(events for events, _ in seen.values()),
+                {name: bad for name, (_, bad) in seen.items()},
                 sum(each.where(LATE).count() for each in cached.values() if LATE in each.columns),
                 clocks,
             )
@@ -145,23 +144,18 @@ class Builder:
             jobs.append(_state_job(table.state, in_buckets(frame, row_counts[name]), row_counts[name]))
         return jobs
 
-    def bad_records(self, source: SourceDefinition, raw: DataFrame) -> DataFrame:
-        return bad_rows(decode_source(source, records_of(source, raw)))
-
     # ------------------------------------------------------------------------------------------- rows of the sources
 
     @contextmanager
-    def _rows(self, raw: DataFrame) -> Iterator[tuple[dict[str, DataFrame], dict[str, Observation]]]:
-        """By the name of a source, its good records, marked if they are late; and the counts of all of them, once they
-        were read.
+    def _rows(self, raw: Mapping[str, DataFrame]) -> Iterator[tuple[dict[str, DataFrame], dict[str, Counted]]]:
+        """By the name of a source, its good records, marked if they are late; and what counts all of them.
 
         Of a table only the newest records of each key and partition.
         """
-        from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812
 
         rows: dict[str, DataFrame] = {}
-        seen: dict[str, Observation] = {}
+        counted: dict[str, Counted] = {}
         with ExitStack() as kept:
 
             def keep(frame: DataFrame) -> DataFrame:
@@ -169,17 +163,15 @@ class Builder:
                 return frame.persist()
 
             for source in self._sources:
-                decoded = decode_source(source, records_of(source, raw))
-                seen[source.name] = Observation()
-                counters = F.count("*").alias("events"), F.count(ERROR).alias("bad")
-                good = good_rows(decoded.observe(seen[source.name], *counters))
+                counted[source.name] = Counted(decode_source(source, raw[source.name]), *record_counters())
+                good = good_rows(counted[source.name].frame)
                 wanted = [*self._needed[source.name], *([REMOVED] if source.is_table else ())]
                 frame = good.select(*(F.col(f"`{name}`") for name in dict.fromkeys(wanted)))
                 if source.is_table:
                     since = after_truncations(keep(frame)) if source.decode.envelope else frame
                     frame = newest_of_partitions(since)
                 rows[source.name] = keep(self._times.marked(source, frame))
-            yield rows, seen
+            yield rows, counted
 
     def _leaf(self, leaf: Leaf, kept: DataFrame) -> JavaObject:
         from pyspark.sql import functions as F  # noqa: N812
@@ -196,25 +188,29 @@ def on_time(marked: DataFrame) -> DataFrame:
     return marked.where(f"NOT {LATE}").drop(LATE) if LATE in marked.columns else marked
 
 
-def load_rows(database: Database, rows: ViewRows, table: ViewTable, is_stopped: Callable[[], bool]) -> None:
+def load_rows(
+    database: Database, spark: SparkSession, rows: ViewRows, table: ViewTable, is_stopped: Callable[[], bool]
+) -> None:
     """Computes the rows of a view, and loads them into a table that is empty.
 
     :raises BuildStopped: if ``is_stopped`` returns True meanwhile.
     """
-    try:
-        rows.start()
-        _insert(database, rows, table.load, is_stopped)
-    finally:
-        rows.close()
+    _insert(database, spark, [(rows, table.load)], is_stopped)
 
 
-def _insert(database: Database, job: Packed | ViewRows, add: _Add, is_stopped: Callable[[], bool]) -> None:
-    """Inserts what a job has computed, some per transaction, so that other versions can commit in between."""
-    for table in job.tables():
-        if is_stopped():
-            raise BuildStopped
-        with database.begin() as connection:
-            add(connection, table)
+def _insert(
+    database: Database,
+    spark: SparkSession,
+    jobs: Sequence[tuple[Packed | ViewRows, _Add]],
+    is_stopped: Callable[[], bool],
+) -> None:
+    """Inserts what the jobs compute, some per transaction, so that other versions can commit in between."""
+    with closing(fetched_ahead(spark, jobs)) as found:
+        for table, add in found:
+            if is_stopped():
+                raise BuildStopped
+            with database.begin() as connection:
+                add(connection, table)
 
 
 def _kept(target: Input, rows: DataFrame, kept_after: int) -> DataFrame:
@@ -251,30 +247,3 @@ def _row_job(state: StateTable, frame: DataFrame) -> tuple[Packed, _Add]:
         state.add(connection, Bag.of(state.codec, columns, rows.column(KEY).to_pylist(), weights))
 
     return Packed(frame.sort(KEY)), add
-
-
-def _computed_ahead(
-    spark: SparkSession, jobs: list[tuple[Packed | ViewRows, _Add]]
-) -> Generator[tuple[Packed | ViewRows, _Add], None, None]:
-    """The jobs, each once it is computed. Spark computes the next ones while the caller uses one."""
-    from pyspark import inheritable_thread_target
-
-    with ExitStack() as started_jobs, ThreadPoolExecutor(1) as ahead:
-        for job, _ in jobs:
-            started_jobs.callback(job.close)
-        started = [ahead.submit(inheritable_thread_target(spark)(job.start)) for job, _ in jobs]
-        try:
-            for (job, add), is_computed in zip(jobs, started, strict=True):
-                is_computed.result()
-                yield job, add
-                job.close()
-        finally:
-            for each in started:
-                each.cancel()
-
-
-def observed(seen: Observation) -> tuple[int, int]:
-    """The counts of an observation. If Spark knows that there are no records, it drops the counting too."""
-    assert seen._jo is not None
-    row: JavaObject = seen._jo.getRow()
-    return (int(row.getLong(0)), int(row.getLong(1))) if row.length() else (0, 0)

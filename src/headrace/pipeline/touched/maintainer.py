@@ -10,8 +10,10 @@ meanwhile. Then the same records are applied to the new tables, and one transact
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from logging import getLogger
@@ -20,10 +22,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.pipeline.decoding.source_rows import REMOVED, source_schema
+from headrace.pipeline.decoding.events import bad_rows
+from headrace.pipeline.decoding.source_rows import REMOVED, decode_source, source_schema
 from headrace.pipeline.progress.offsets import by_topic, is_before, ranges_between, updated
+from headrace.pipeline.query.row_keys import identifying_columns
+from headrace.pipeline.query.validation import empty_query
 from headrace.pipeline.query.view_query import apply_query
 from headrace.pipeline.serving.catalog import Offsets, Progress
+from headrace.pipeline.serving.version_keys import set_key
 from headrace.pipeline.spark.packed_rows import packed
 from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.building import Builder, BuildStopped, Counts
@@ -40,7 +46,7 @@ from headrace.pipeline.touched.table_source import TableSource, table_columns
 from headrace.pipeline.touched.tables import TIME, ViewTable, build_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from headrace.pipeline.decoding.dead_letters import DeadLetters
     from headrace.pipeline.progress.ranges import OffsetRange
@@ -106,6 +112,8 @@ class Maintainer:
         self.tree = tree_of(context.spark, definition)
         self.engine = Engine(self.tree)
         self.store = TouchedStore(context.database, context.catalog, version.view, version.version)
+        key = definition.key or identifying_columns(definition, empty_query(context.spark, definition))
+        set_key(context.database, version.key, key)
         self._sources = {source.name: source for source in definition.inputs}
         self._times = EventTimes(definition, self.tree.kept)
         self._builder = Builder(self.engine, context.database, definition.inputs, self._needed, self._times)
@@ -272,7 +280,7 @@ class Maintainer:
             with self._context.database.begin() as connection:
                 build.clocks.write(connection, counts.clocks)
         if progress is None:
-            self._send_all(raw, counts, target)
+            self._send_all(counts, target)
             first = Progress(self.store.view, self.store.version, 0, target, counts.events, sum(counts.bad.values()),
                              dropped_late=counts.late, topic_ids=self._data.topic_ids())  # fmt: skip
             self.store.commit_build(build, target, None, first)
@@ -284,31 +292,48 @@ class Maintainer:
     def _catch_up(
         self, build: BuildTables, offsets: Offsets, read: ReadRecords, is_stopped: Callable[[], bool]
     ) -> None:
-        """Applies the records that micro-batches have committed since the cut to the new tables, and switches."""
-        cut_at = offsets
-        while True:
-            with self._lock:
-                progress = self.store.progress()
-                assert progress is not None
-                if is_before(progress.offsets, offsets):
-                    self.store.commit_build(build, cut_at, progress, progress)
-                    self._current = build
-                    return
-            if is_stopped():
-                raise BuildStopped
-            ranges = ranges_between(offsets, progress.offsets, MAX_RECORDS)
-            change = self._computed(build, read(ranges)).change
-            with self._context.database.begin() as connection:
-                build.add(connection, change)
-            offsets = updated(offsets, by_topic({one.topic_partition: one.end for one in ranges}))
+        """Applies the records that micro-batches have committed since the cut to the new tables, and switches.
 
-    def _send_all(self, raw: DataFrame, counts: Counts, offsets: Offsets) -> None:
+        Micro-batches go on meanwhile. On a busy machine they may commit records as fast as this method applies them.
+        So when it comes no nearer to them, they wait until it has switched.
+        """
+        cut_at, nearest, is_nearer = offsets, sys.maxsize, True
+        with ExitStack() as held:
+            while (progress := self._switch(build, cut_at, offsets)) is not None:
+                if is_stopped():
+                    raise BuildStopped
+                distance = sum(one.size for one in ranges_between(offsets, progress.offsets))
+                was_nearer, is_nearer, nearest = is_nearer, distance < nearest, min(distance, nearest)
+                if not (is_nearer or was_nearer):
+                    held.enter_context(self._lock)
+                ranges = ranges_between(offsets, progress.offsets, MAX_RECORDS)
+                change = self._computed(build, read(ranges)).change
+                with self._context.database.begin() as connection:
+                    build.add(connection, change)
+                offsets = updated(offsets, by_topic({one.topic_partition: one.end for one in ranges}))
+
+    def _switch(self, build: BuildTables, cut_at: Offsets, offsets: Offsets) -> Progress | None:
+        """Makes the build the current one if its tables have all records that micro-batches have committed.
+
+        :return: the progress of the micro-batches if the tables do not have all.
+        """
+        with self._lock:
+            progress = self.store.progress()
+            assert progress is not None
+            if not is_before(progress.offsets, offsets):
+                return progress
+            self.store.commit_build(build, cut_at, progress, progress)
+            self._current = build
+            return None
+
+    def _send_all(self, counts: Counts, offsets: Offsets) -> None:
         """Sends the records of the first build that do not decode."""
+        records = self._data.records(offsets, has_headers=True) if any(counts.bad.values()) else {}
         for name, count in counts.bad.items():
             sender = self._dead_letters[name]
             if count and sender.topic:
                 logger.info("%s: sending %d records to %s", self.label, count, sender.topic)
-                with packed(self._builder.bad_records(self._sources[name], raw)) as tables:
+                with packed(bad_rows(decode_source(self._sources[name], records[name]))) as tables:
                     for rows in tables:
                         sender.send(rows)
         for sender in self._dead_letters.values():

@@ -20,6 +20,7 @@ from headrace.pipeline.spark.source.options import SourceOptions, options_for
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from headrace.pipeline.progress.ranges import OffsetRange
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.project.source_definition import SourceDefinition
     from headrace.pipeline.serving.catalog import Offsets, Progress
@@ -43,9 +44,10 @@ class MasterData(ABC):
         self.which_topics = which_topics(definition.inputs)
 
     @abstractmethod
-    def records(self, cut: Offsets) -> DataFrame:
-        """All records up to the cut, with the columns of ``format("headrace")``.
+    def records(self, cut: Offsets, *, has_headers: bool = False) -> dict[str, DataFrame]:
+        """By the name of a source, its records up to the cut, with the columns of ``format("headrace")``.
 
+        :param has_headers: dead letters need headers, queries do not.
         :raises DataLost: if they are no longer there.
         """
 
@@ -77,15 +79,21 @@ class MasterData(ABC):
 class LogRecords(MasterData):
     """The records of a Kappa view."""
 
-    def records(self, cut: Offsets) -> DataFrame:
+    def records(self, cut: Offsets, *, has_headers: bool = False) -> dict[str, DataFrame]:
         ranges = ranges_between(self.starts(cut), cut)
+        return {
+            source.name: self._read([one for one in ranges if source.reads(one.topic)], has_headers)
+            for source in self._definition.inputs
+        }
+
+    def _read(self, ranges: Sequence[OffsetRange], has_headers: bool) -> DataFrame:
         spark = self._context.spark
         if not ranges:
             return _no_records(spark)
         options = {
             **self._context.log_options,
             **options_for(ranges),
-            "includeHeaders": "true",
+            "includeHeaders": str(has_headers).lower(),
             "maxRecordsPerPartition": str(_RECORDS_PER_TASK),
         }
         return spark.read.format("headrace").options(**options).load()
@@ -111,15 +119,24 @@ class LogRecords(MasterData):
 class ArchivedRecords(MasterData):
     """The records of a Lambda view."""
 
-    def records(self, cut: Offsets) -> DataFrame:
+    def records(self, cut: Offsets, *, has_headers: bool = False) -> dict[str, DataFrame]:
         archive = self._context.archive
         for topic, ends in sorted(cut.items()):
             archive.check(topic)
             archive.append(topic, ends)
-        frames = [archive.read(topic, None, ends) for topic, ends in sorted(cut.items())]
+        return {
+            source.name: self._read(
+                {topic: ends for topic, ends in sorted(cut.items()) if source.reads(topic)}, has_headers
+            )
+            for source in self._definition.inputs
+        }
+
+    def _read(self, cut: Offsets, has_headers: bool) -> DataFrame:
+        frames = [self._context.archive.read(topic, None, ends) for topic, ends in cut.items()]
         if not frames:  # no topic matches the pattern yet
             return _no_records(self._context.spark)
-        return reduce(lambda one, other: one.unionByName(other), frames)
+        together = reduce(lambda one, other: one.unionByName(other), frames)
+        return together if has_headers else together.drop("headers")
 
     def check_topics(self, progress: Progress) -> None:
         for topic in sorted(progress.offsets):

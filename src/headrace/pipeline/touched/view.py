@@ -44,9 +44,9 @@ class TouchedVersion(BuiltVersion):
         return records_read(spark, jobs_with_tag(spark, self._tag))
 
     def run_once(self) -> None:
-        self._once(self._catch_up)
+        self._once(self._advance)
 
-    def _catch_up(self) -> None:
+    def _advance(self) -> None:
         parts = self._opened
         if parts.maintainer.must_build():
             self._run_build(is_full=True)

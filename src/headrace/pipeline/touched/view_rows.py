@@ -17,6 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.serving.gathered_batches import gathered
+from headrace.pipeline.spark.packed_rows import fetched, kept_on_disk
 from headrace.pipeline.touched.bag import COUNT
 from headrace.pipeline.touched.row_codec import RowCodec, identities
 
@@ -30,6 +31,7 @@ _MAX_BITS = 16
 #: Identities are Python objects, so a task has few rows in memory at a time.
 _PORTION_ROWS, _PORTION_BYTES = 200_000, 64 << 20
 _HEX_DIGITS = 32
+_BYTES_PER_FETCH = 32 << 20
 
 
 def range_bits(row_count: int) -> int:
@@ -94,18 +96,28 @@ class ViewRows:
 
     def __init__(self, frame: DataFrame, columns: pa.Schema, row_count: int) -> None:
         bits = range_bits(row_count)
-        self._is_one = not bits
+        self._ranges, self._size_bytes = 1 << bits, 0
         self._parts = frame.mapInArrow(RangeMaker(columns, bits), "range BIGINT, rows BINARY")
 
     def start(self) -> None:
-        self._parts = self._parts.persist()
-        self._parts.count()
+        from pyspark.sql import functions as F  # noqa: N812
+
+        self._parts = kept_on_disk(self._parts)
+        found = self._parts.agg(F.sum(F.length("rows"))).first()
+        assert found is not None
+        self._size_bytes = found[0] or 0
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows, some at a time, with ``COUNT`` and ``IDENTITY``. No identity is there twice."""
-        parts = self._parts if self._is_one else self._parts.sort("range")
-        for _, of_range in groupby(parts.toLocalIterator(prefetchPartitions=True), key=lambda part: part.range):
+        for _, of_range in groupby(fetched(self.in_order()), key=lambda part: part.range):
             yield summed(pa.concat_tables([_unpacked(part.rows) for part in of_range]))
+
+    def in_order(self) -> DataFrame:
+        """The parts in the order of their ranges. A partition is fetched as a whole, so it has few ranges."""
+        if self._ranges == 1:
+            return self._parts
+        partitions = min(self._ranges, -(-self._size_bytes // _BYTES_PER_FETCH))
+        return self._parts.repartitionByRange(max(1, partitions), "range").sortWithinPartitions("range")
 
     def close(self) -> None:
         self._parts.unpersist()

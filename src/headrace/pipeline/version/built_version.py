@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from headrace.pipeline.progress.data_loss import DataLost, find_data_loss
 from headrace.pipeline.serving.catalog import Batch, Request, Version
@@ -94,6 +94,10 @@ class BuiltVersion(RunningVersion):
         """Follows the log between builds, until ``_stopping`` is set."""
 
     @abstractmethod
+    def _advance(self) -> None:
+        """Reads the log to its present end, with no more builds than necessary."""
+
+    @abstractmethod
     def _archive(self) -> None:
         """Copies what was read of the log to the archive."""
 
@@ -157,6 +161,24 @@ class BuiltVersion(RunningVersion):
             raise
         finally:
             self._close()
+
+    # ---------------------------------------------------------------------------------- for a caller without threads
+
+    def stepped(self) -> Self:
+        return self
+
+    def open(self) -> None:
+        self._open()
+
+    def close(self) -> None:
+        self._close()
+
+    def advance(self) -> None:
+        self._advance()
+        self._has_build = True
+
+    def rebuild(self) -> None:
+        self._run_build(is_full=False)
 
     # ------------------------------------------------------------------------------------------------------- threads
 

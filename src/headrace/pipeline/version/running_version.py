@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.pipeline.progress.lag import Lag
 from headrace.pipeline.project.definition import ViewDefinition
@@ -96,6 +96,10 @@ class RunningVersion(ABC):
     def run_once(self) -> None:
         """Processes everything that the log has now, as a batch. Raises if anything goes wrong."""
 
+    def stepped(self) -> SteppedVersion | None:
+        """The version for a caller that runs its micro-batches itself; None if only ``run_once`` can do that."""
+        return None
+
     @abstractmethod
     def drop(self) -> None:
         """Removes the tables, the checkpoint and the consumer group.
@@ -122,6 +126,21 @@ class RunningVersion(ABC):
         """Whether the lag is far above the bound. Two bounds keep a version near one from changing its state often."""
         records = self.lag().records
         return records is not None and records > _FALLEN_BEHIND_FACTOR * max(1, self.definition.kappa.caught_up_within)
+
+
+class SteppedVersion(Protocol):
+    """A version without threads: open, advance as often as there are records, close."""
+
+    def open(self) -> None:
+        """If it raises, nothing is left to close."""
+
+    def advance(self) -> None:
+        """Brings the version to the end of the log: by micro-batches, if its way has them."""
+
+    def rebuild(self) -> None:
+        """Runs the next batch now. Does nothing if the way has no batches."""
+
+    def close(self) -> None: ...
 
 
 class Refused(ServingError):

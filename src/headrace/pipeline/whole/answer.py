@@ -11,17 +11,20 @@ from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.pipeline.decoding.events import ERROR, bad_rows, good_rows
+from headrace.pipeline.decoding.events import bad_rows, good_rows, record_counters
 from headrace.pipeline.decoding.late_events import LATE, spark_us
-from headrace.pipeline.decoding.source_rows import current_rows, decode_source, records_of
+from headrace.pipeline.decoding.source_rows import current_rows, decode_source
 from headrace.pipeline.progress.offsets import is_same
 from headrace.pipeline.query.aggregates import arrow_schema
+from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.validation import empty_query
 from headrace.pipeline.query.view_query import apply_query
 from headrace.pipeline.serving.catalog import Offsets, Progress
+from headrace.pipeline.serving.version_keys import set_key
 from headrace.pipeline.spark.catalyst import Catalyst
+from headrace.pipeline.spark.counted import count_now
 from headrace.pipeline.spark.packed_rows import packed
-from headrace.pipeline.touched.building import BuildStopped, load_rows, observed, on_time
+from headrace.pipeline.touched.building import BuildStopped, load_rows, on_time
 from headrace.pipeline.touched.event_times import EventTimes
 from headrace.pipeline.touched.keeping import NotKept, keep_by_name
 from headrace.pipeline.touched.maintainer import tree_of
@@ -34,7 +37,7 @@ from headrace.pipeline.touched.top import NotTouchable, Shown, Top
 from headrace.pipeline.touched.view_rows import ViewRows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.pipeline.decoding.dead_letters import DeadLetters
     from headrace.pipeline.project.definition import ViewDefinition
@@ -51,14 +54,19 @@ class _Rows(NamedTuple):
 
     :ivar rows: the rows that the query reads.
     :ivar marked: the good rows of events, marked if they are late.
-    :ivar seen: the counts of records and bad records, once they were read.
-    :ivar late: the counts of events and late events, once they were read.
+    :ivar decoded: all records; the bad ones have an error.
     """
 
     rows: dict[str, DataFrame]
     marked: dict[str, DataFrame]
-    seen: dict[str, Observation]
-    late: dict[str, Observation]
+    decoded: dict[str, DataFrame]
+
+    def records(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of records and of bad records. A query need not read all records, so it cannot count them."""
+        return {name: count_now(frame, *record_counters()) for name, frame in self.decoded.items()}
+
+    def late_events(self) -> int:
+        return sum(frame.where(LATE).count() for frame in self.marked.values() if LATE in frame.columns)
 
 
 def kept_of(spark: SparkSession, definition: ViewDefinition) -> Kept | None:
@@ -109,15 +117,15 @@ class WholeAnswer:
         if is_stopped():
             raise BuildStopped
         found = self._rows(raw)
-        rows, seen = found.rows, found.seen
+        rows = found.rows
         own = None if self._definition.sources else rows[self._definition.own_source.name]
         query = apply_query(self._context.spark, self._definition, own, rows if own is None else None)
         number = (last.batch if last is not None else 0) + 1
         kept_after = self._times.kept_after(self._times.clocks(found.marked))
         records = sum(end for ends in cut.values() for end in ends.values())
         build = self._loaded(number, query, kept_after, records, is_stopped)
-        counts = {name: observed(each) for name, each in seen.items()}
-        self._send(raw, {name: bad for name, (_, bad) in counts.items()}, cut)
+        counts = found.records()
+        self._send({name: bad for name, (_, bad) in counts.items()}, cut)
         after = Progress(
             self.store.view,
             self.store.version,
@@ -125,7 +133,7 @@ class WholeAnswer:
             cut,
             sum(events for events, _ in counts.values()),
             sum(bad for _, bad in counts.values()),
-            dropped_late=sum(observed(each)[1] for each in found.late.values()),
+            dropped_late=found.late_events(),
             topic_ids=self._data.topic_ids(),
         )
         self.store.commit_build(build, cut, before, after)
@@ -139,20 +147,11 @@ class WholeAnswer:
     def _times(self) -> EventTimes:
         return EventTimes(self._definition, self._kept)
 
-    def _rows(self, raw: DataFrame) -> _Rows:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F  # noqa: N812
-
-        found = _Rows({}, {}, {}, {})
+    def _rows(self, raw: Mapping[str, DataFrame]) -> _Rows:
+        found = _Rows({}, {}, {})
         for source in self._definition.inputs:
-            found.seen[source.name] = Observation()
-            counters = F.count("*").alias("events"), F.count(ERROR).alias("bad")
-            decoded = decode_source(source, records_of(source, raw)).observe(found.seen[source.name], *counters)
+            decoded = found.decoded[source.name] = decode_source(source, raw[source.name])
             marked = self._times.marked(source, good_rows(decoded))
-            if LATE in marked.columns:
-                found.late[source.name] = Observation()
-                late = F.count(F.when(F.col(LATE), F.lit(1))).alias("late")
-                marked = marked.observe(found.late[source.name], F.count("*").alias("events"), late)
             found.marked[source.name] = marked
             found.rows[source.name] = current_rows(source, on_time(marked))
         return found
@@ -166,6 +165,8 @@ class WholeAnswer:
         """
         catalyst = self._catalyst
         plan = catalyst.analyzed(query)
+        key = identifying_columns(self._definition, query)
+        set_key(self._context.database, (self.store.view, self.store.version), key)
         top = Top.of(catalyst, plan)
         target = Input(Constant(top.columns, top.plan), top.columns)
         codec = RowCodec(arrow_schema(struct_of(top.columns)))
@@ -184,15 +185,16 @@ class WholeAnswer:
 
             frame = frame.where(spark_us(F.col(f"c{query.columns.index(self._kept.column)}")) > kept_after)
         made = ViewRows(frame, codec.schema, row_count)
-        load_rows(self._context.database, made, table, is_stopped)
+        load_rows(self._context.database, self._context.spark, made, table, is_stopped)
         return build
 
-    def _send(self, raw: DataFrame, bad: Mapping[str, int], cut: Offsets) -> None:
+    def _send(self, bad: Mapping[str, int], cut: Offsets) -> None:
         """Sends the records that do not decode. Those that an earlier build has sent are left out."""
+        records = self._data.records(cut, has_headers=True) if any(bad.values()) else {}
         for source in self._definition.inputs:
             sender = self._dead_letters[source.name]
             if bad[source.name] and sender.topic:
-                with packed(bad_rows(decode_source(source, records_of(source, raw)))) as tables:
+                with packed(bad_rows(decode_source(source, records[source.name]))) as tables:
                     for rows in tables:
                         sender.send(rows)
         for sender in self._dead_letters.values():

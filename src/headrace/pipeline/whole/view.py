@@ -56,7 +56,10 @@ class WholeVersion(BuiltVersion):
         return records_read(spark, jobs_with_tag(spark, self._tag))
 
     def run_once(self) -> None:
-        self._once(lambda: self._run_build(is_full=True))
+        self._once(self._advance)
+
+    def _advance(self) -> None:
+        self._run_build(is_full=True)
 
     def drop(self) -> None:
         with self.context.database.begin() as connection:
