@@ -101,6 +101,14 @@ def test_a_heap_that_java_does_not_understand(folder, memory):
     assert _problems(folder) == [expected]
 
 
+def test_a_class_archive_is_wanted_or_not(folder):
+    assert _project(folder).spark_class_archive
+    (folder / "headrace.toml").write_text("[spark]\nclass_archive = false\n")
+    assert not _project(folder).spark_class_archive
+    (folder / "headrace.toml").write_text('[spark]\nclass_archive = "no"\n')
+    assert _problems(folder) == ["headrace.toml:2: spark.class_archive must be true or false"]
+
+
 def test_a_kappa_view_with_everything(folder):
     (folder / "views" / "queries.py").write_text("def sessions(events):\n    return events\n")
     text = """\

@@ -72,6 +72,16 @@ def test_a_project_without_problems(spark, files):
     assert files.problems(spark) == []
 
 
+def test_a_publish_topic_that_is_not_compacted_is_a_problem(files, bootstrap):
+    files.view("pages", f'{VIEW}[publish]\ntopic = "made-later"\n')
+    assert files.quick() == []
+    files.view("pages", f'{VIEW}[publish]\ntopic = "kept-for-a-week"\n')
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topic("kept-for-a-week")
+    (problem,) = files.quick()
+    assert problem.startswith("views/pages.toml:7: the topic kept-for-a-week has cleanup.policy=delete")
+
+
 def test_files_topics_schemas_and_queries_are_told_together(spark, files):
     files.view("a", VIEW.replace("lambda", "lamda"))
     files.view("b", VIEW.replace('"clicks"', '"clikcs"'))

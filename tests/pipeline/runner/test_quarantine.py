@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.pipeline.runner.quarantine import ALONE_MS, TRIAL_MS, Quarantine
+from headrace.pipeline.runner.quarantine import ALONE_MS, QUIET_MS, TRIAL_MS, Quarantine
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.errors import DatabaseUnreachable
 from headrace.pipeline.serving.java_crashes import Crashes, JavaCrashes
@@ -34,8 +34,13 @@ def dies(quarantine, *keys, work=Work.BATCH):
     quarantine.start_trials()
 
 
-def goes_on(quarantine, *over):
-    quarantine.update_trials(lambda key: key in over)
+def goes_on(quarantine, *over, unfinished=frozenset({Work.BATCH})):
+    """A round of the runner.
+
+    :param over: versions that have nothing more to do.
+    :param unfinished: the work of the version on trial; None if the version has not started.
+    """
+    quarantine.update_trials(lambda key: key in over, lambda _: unfinished)
 
 
 def test_without_a_crash_no_version_waits(quarantine):
@@ -89,6 +94,22 @@ def test_a_trial_ends_when_there_is_nothing_to_do_or_after_a_while(quarantine, c
     assert quarantine.must_wait(B)
     clock.advance(after_ms)
     goes_on(quarantine, *([] if after_ms else [A]))
+    assert not quarantine.must_wait(B)
+
+
+@pytest.mark.parametrize("other", [frozenset(), frozenset({Work.SPEED})])
+def test_a_trial_ends_when_the_crashed_work_does_not_begin_again(quarantine, clock, other):
+    """The crash met a batch that was just committed; the next one is due in an hour."""
+    dies(quarantine, A, B)
+    for busy in (None, frozenset({Work.BATCH})):  # it starts slowly, then tries the batch again
+        clock.advance(QUIET_MS * 2)
+        goes_on(quarantine, unfinished=busy)
+        assert quarantine.must_wait(B)
+    clock.advance(QUIET_MS - 1)
+    goes_on(quarantine, unfinished=other)
+    assert quarantine.must_wait(B)
+    clock.advance(1)
+    goes_on(quarantine, unfinished=other)
     assert not quarantine.must_wait(B)
 
 

@@ -10,6 +10,7 @@ from headrace.pipeline.maintenance.ways import MEANINGS, Maintenance, Way
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.toml_files import Problem
 from headrace.pipeline.query.project_checks import Checked, ViewToCheck
+from headrace.pipeline.query.publish_checks import check_published_key
 from headrace.pipeline.query.validation import checked_query
 from headrace.pipeline.query.view_query import ViewError
 
@@ -35,7 +36,9 @@ def check_view(
         query = checked_query(spark, definition, invalid_fields)
         if query is None or {"architecture", "key", "watermark", "maintain"} & set(invalid_fields):
             return CheckedView([], None)
-        return CheckedView([], choose(spark, definition, query))
+        maintenance = choose(spark, definition, query)
+        check_published_key(definition, query)
+        return CheckedView([], maintenance)
     except ViewError as error:
         return CheckedView([error.problem], None)
 

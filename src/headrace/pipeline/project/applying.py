@@ -10,7 +10,8 @@ answers::
     unchanged
     removed     a view without a file                   -> stays; only a user drops it
 
-All changes of an ``apply`` are one transaction.
+A view on views is ``changed`` also if the answer of a view that it reads has changed. Changes come in an order in which
+every view follows those that it reads. All changes of an ``apply`` are one transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from headrace.pipeline.project.change_sets import changed_upstream, together
 from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.view_graph import order_of
 from headrace.pipeline.serving.catalog import Catalog, DesiredState, Version, VersionState, View
 from headrace.pipeline.serving.database import Database
 
@@ -40,6 +43,9 @@ class Change:
     :param serving: the version that readers see now.
     :param twin: an older version with the same definition that still exists.
     :param way: how the answer of the version is kept up to date (``maintenance.ways``); empty if that is not known.
+    :param because: the views that the query names and whose answers have changed.
+    :param together_with: the versions of other views that take over together with this one.
+    :param records: how many records the version reads before it has caught up; None if the log does not answer.
     """
 
     view: str
@@ -49,6 +55,9 @@ class Change:
     serving: int | None = None
     twin: int | None = None
     way: str = ""
+    because: tuple[str, ...] = ()
+    together_with: tuple[str, ...] = ()
+    records: int | None = 0
 
     @property
     def needs_check(self) -> bool:
@@ -65,10 +74,13 @@ def _changed(change: Change) -> str:
     beside = "" if change.serving is None else f" while v{change.serving} serves"
     how = "computes everything" if change.definition.architecture == "lambda" else "replays the log"
     then = "readers see it as soon as it has caught up"
+    if change.together_with:
+        then = f"it takes over together with {', '.join(change.together_with)} when all of them have caught up"
     if change.serving is not None and change.definition.kappa.switch == "manual":
         then = f"'headrace views switch {change.view}' makes readers see it"
     twin = f" (v{change.twin} has the same definition and still exists: switch to it instead?)" if change.twin else ""
-    return f"v{change.version} {how}{beside}; {then}{twin}"
+    because = f", because {' and '.join(change.because)} changed" if change.because else ""
+    return f"v{change.version} {how}{beside}{because}; {then}{twin}"
 
 
 _DESCRIPTIONS: dict[ChangeKind, Callable[[Change], str]] = {
@@ -92,12 +104,19 @@ def plan_changes(
     for version in versions:
         if version.desired_state is not DesiredState.DROP and version.state is not VersionState.DROPPING:
             by_view[version.view].append(version)
-    changes = [
-        _change(definition, known.get(name), by_view.get(name, [])) for name, definition in sorted(definitions.items())
-    ]
+    order = order_of({name: [view.name for view in each.views] for name, each in definitions.items()}).names
+    changes = {name: _change(definitions[name], known.get(name), by_view.get(name, [])) for name in order}
+    followers = {
+        name: changed_upstream(definitions[name], by_view[name][-1])
+        for name, change in changes.items()
+        if change.kind is ChangeKind.CHANGED
+    }
+    for name, others in together(followers).items():
+        labels = tuple(f"{other} v{changes[other].version}" for other in others)
+        changes[name] = replace(changes[name], because=followers[name], together_with=labels)
     gone = sorted(name for name, there in by_view.items() if there and name not in definitions)
     removed = [Change(name, ChangeKind.REMOVED, by_view[name][-1].version, None) for name in gone]
-    return changes + removed
+    return [*changes.values(), *removed]
 
 
 def _change(definition: ViewDefinition, view: View | None, versions: list[Version]) -> Change:
@@ -119,6 +138,10 @@ def _change(definition: ViewDefinition, view: View | None, versions: list[Versio
     return Change(definition.name, kind, newest.version, definition, view.serving_version, way=way)
 
 
+#: What the hash of a definition covers, and the names of files.
+_NO_SETTINGS = ("file", "source_file", "query", "decode", "views", "reads_directly", "answer_hash")
+
+
 def _settings_of(version: Version) -> dict[str, object]:
     return _settings(ViewDefinition.from_dict(version.definition))
 
@@ -129,7 +152,7 @@ def _settings(definition: ViewDefinition) -> dict[str, object]:
     values["sources"] = [(source.name, source.dead_letters) for source in definition.sources]
     decodes = [decode for each in definition.inputs for decode in (each.decode, each.decode.key) if decode]
     values["registries"] = [(decode.registry, decode.registry_options) for decode in decodes]
-    return {name: value for name, value in values.items() if name not in ("file", "source_file", "query", "decode")}
+    return {name: value for name, value in values.items() if name not in _NO_SETTINGS}
 
 
 def with_switch(definitions: Mapping[str, ViewDefinition], switch: str | None) -> dict[str, ViewDefinition]:

@@ -16,11 +16,13 @@ from typing import Any
 
 from headrace.pipeline.project.decode import Decode, FileText
 from headrace.pipeline.project.source_definition import EVENTS, SourceDefinition, Watermark, line_of
+from headrace.pipeline.project.upstream import UpstreamView
 
 ARCHITECTURES = ("lambda", "kappa")
 SWITCHES = ("auto", "manual")
 #: How the answer of a view is kept up to date; see ``ViewDefinition.maintain``.
 WAYS_TO_MAINTAIN = ("combine", "stream", "touched", "whole")
+PUBLISH_FORMATS = ("json", "avro")
 
 _UNITS_MS = {
     "ms": 1, "millisecond": 1, "second": 1000, "s": 1000, "minute": 60_000, "min": 60_000, "m": 60_000,
@@ -76,6 +78,33 @@ class Keep:
 
 
 @dataclass(frozen=True)
+class Publish:
+    """The topic that gets every change of a view.
+
+    :param format: of keys and values; one of ``PUBLISH_FORMATS``.
+    :param registry: the schema registry for ``avro``.
+    """
+
+    topic: str
+    format: str = "json"
+    registry: str = ""
+
+
+@dataclass(frozen=True)
+class ChangeSettings:
+    """How the changes of a view are kept for those who follow the view.
+
+    :param always: whether the view is followed although nobody reads its changes.
+    :param keep_changes: how many changes the outbox keeps at most.
+    :param keep_ms: for how long it keeps them.
+    """
+
+    always: bool = False
+    keep_changes: int = 100_000
+    keep_ms: int = 3_600_000
+
+
+@dataclass(frozen=True)
 class ViewDefinition:
     """
     A view has rows of its own (topics or pattern, and decode), or sources. A view of one source of kind ``events`` has
@@ -89,6 +118,10 @@ class ViewDefinition:
     :param source_name: the name of the source that topics and decoding come from, which is a table name of the query.
     :param source_file: the file of this source.
     :param maintain: how the answer is kept up to date; empty to choose the cheapest way that is exact.
+    :param views: the views that the query reads, directly or through others; each after those that it reads itself.
+        Topics, or ``sources``, are then those of the query and of all these views.
+    :param reads_directly: of a query that names views, the names of the sources and views that it reads itself, in the
+        order of the arguments of a Python function.
     :param lines: the line of each field in the view's file, for messages; not stored in the catalog.
     :param source_lines: the same for ``source_file``.
     """
@@ -109,6 +142,10 @@ class ViewDefinition:
     source_file: Path = Path()
     maintain: str = ""
     keep: Keep | None = None
+    views: tuple[UpstreamView, ...] = ()
+    reads_directly: tuple[str, ...] = ()
+    publish: Publish | None = None
+    changes: ChangeSettings = ChangeSettings()
     file: Path = Path()
     lines: dict[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)
     source_lines: dict[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)
@@ -117,8 +154,8 @@ class ViewDefinition:
     def definition_hash(self) -> str:
         """Equal for definitions with the same answer. If it differs, a new version is needed.
 
-        The dead-letter topic, the schedule and the switch do not matter. A field that is newer than the first release
-        counts only if it is set, so that a view that does not use the field keeps its hash.
+        The dead-letter topic, the schedule, the switch, [publish] and [changes] do not matter. A field that is newer
+        than the first release counts only if it is set, so that a view that does not use the field keeps its hash.
         """
         decode = self.decode.essence
         essence = [
@@ -134,6 +171,7 @@ class ViewDefinition:
             "source_name": self.source_name.lower(),
             "maintain": self.maintain,
             "keep": asdict(self.keep) if self.keep else None,
+            "views": self._essence_of_views(),
         }
         essence += [{name: value} for name, value in newer.items() if value]
         return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:16]
@@ -142,6 +180,22 @@ class ViewDefinition:
         """In the order of a function's arguments; for SQL, the order does not matter."""
         made = [source.essence for source in self.sources]
         return made if self.query.is_python else sorted(made, key=lambda each: str(each["name"]))
+
+    def _essence_of_views(self) -> list[object]:
+        named = [each for each in self.views if each.name in self.reads_directly]
+        made: list[object] = [[each.name, each.answer_hash] for each in sorted(named, key=lambda each: each.name)]
+        return [*made, list(self.reads_directly)] if self.views and self.query.is_python else made
+
+    @property
+    def answer_hash(self) -> str:
+        """Equal for definitions whose queries give the same rows to views that read them.
+
+        Architecture, key, maintain and [keep] do not matter: a query of another view does not depend on them.
+        """
+        start = self.kappa.start if self.architecture == "kappa" else "earliest"
+        inputs = sorted((each.essence for each in self.inputs), key=lambda each: str(each["name"]))
+        essence = [self.query.essence, start, inputs, self._essence_of_views()]
+        return hashlib.sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def inputs(self) -> tuple[SourceDefinition, ...]:
@@ -193,6 +247,7 @@ class ViewDefinition:
         values = asdict(self)
         del values["lines"], values["source_lines"]
         sources = [source.as_dict() for source in self.sources]
+        values["answer_hash"] = self.answer_hash
         return values | {"file": str(self.file), "source_file": str(self.source_file), "sources": sources}
 
     @classmethod
@@ -215,5 +270,9 @@ class ViewDefinition:
             source_file=Path(values.get("source_file", "")),
             maintain=values.get("maintain", ""),
             keep=Keep(**keep) if keep else None,
+            views=tuple(UpstreamView.from_dict(each) for each in values.get("views", ())),
+            reads_directly=tuple(values.get("reads_directly", ())),
+            publish=Publish(**publish) if (publish := values.get("publish")) else None,
+            changes=ChangeSettings(**values.get("changes", {})),
             file=Path(values["file"]),
         )

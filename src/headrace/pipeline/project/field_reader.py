@@ -17,7 +17,7 @@ from headrace.pipeline.project.source_definition import Watermark
 from headrace.pipeline.project.toml_files import Problem, Section, TomlFile, did_you_mean
 
 FUNCTION = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class FieldReader:
@@ -55,7 +55,7 @@ class FieldReader:
             either = 'set topics = ["clicks"] or pattern = "clicks-.*"'
             self.top.report("pattern", f"{either}{', not both' if topics else ''}")
         for topic in topics:
-            if not _TOPIC.fullmatch(topic):
+            if not TOPIC.fullmatch(topic):
                 self.top.report(
                     "topics", f"{topic!r} is not the name of a topic: use letters, digits, '.', '_' and '-'"
                 )
@@ -64,7 +64,7 @@ class FieldReader:
         except re.error as error:
             self.top.report("pattern", f"pattern is not a regular expression: {error}")
             pattern = ""
-        return tuple(topic for topic in topics if _TOPIC.fullmatch(topic)), pattern
+        return tuple(topic for topic in topics if TOPIC.fullmatch(topic)), pattern
 
     def dead_letters(self, topics: tuple[str, ...]) -> str:
         topic = self.top.text("dead_letters")

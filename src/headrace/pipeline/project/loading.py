@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.pipeline.project.decode import Decode
-from headrace.pipeline.project.definition import ViewDefinition
-from headrace.pipeline.project.resolution import KnownSources
+from headrace.pipeline.project.resolution import KnownSources, UnresolvedView
 from headrace.pipeline.project.settings import Project, read_settings
 from headrace.pipeline.project.source_definition import EVENTS, SourceDefinition
 from headrace.pipeline.project.source_file import read_source
 from headrace.pipeline.project.toml_files import Problem, ProjectError, TomlFile
 from headrace.pipeline.project.view_file import ViewFile
+from headrace.pipeline.project.views_on_views import resolve_all
 
 VIEWS_FOLDER, SOURCES_FOLDER = "views", "sources"
 
@@ -45,14 +45,16 @@ def read_project(folder: str | Path) -> Draft:
     folder, settings, project = read_settings(folder)
     problems = list(settings.problems)
     known = _read_sources(folder, problems)
-    views: dict[str, ViewDefinition] = {}
-    invalid_fields: dict[str, Collection[str]] = {}
-    for path in sorted((folder / VIEWS_FOLDER).glob("*.toml")):
-        view = TomlFile.read(path)
-        if not view.problems:
-            views[path.stem] = ViewFile(folder, view, known).definition()
-            invalid_fields[path.stem] = view.invalid_fields
-        problems += view.problems
+    paths = sorted((folder / VIEWS_FOLDER).glob("*.toml"))
+    names = frozenset(path.stem for path in paths)
+    unresolved: dict[str, UnresolvedView] = {}
+    files = [TomlFile.read(path) for path in paths]
+    for file in files:
+        if not file.problems:
+            unresolved[file.path.stem] = ViewFile(folder, file, known, names).unresolved()
+    views = resolve_all(unresolved, known, names)
+    problems += [problem for file in files for problem in file.problems]
+    invalid_fields = {name: view.file.invalid_fields for name, view in unresolved.items()}
     sources = {source.name: source for source in known.by_name.values()}
     return Draft(replace(project, views=views, sources=sources), settings, problems, invalid_fields)
 

@@ -5,7 +5,8 @@
     [log]      bootstrap, options, worker_login         where the log is; options of Headrace's consumer
     [serving]  url, executors_from                      the serving database, and from where its rows come
     [archive]  path                                     the archive of Lambda views
-    [spark]    master, memory, conf, checkpoints        the Spark session
+    [spark]    master, memory, conf, checkpoints,       the Spark session
+               class_archive
 
 Options and url may refer to secrets in the environment or in files (``secret_references.py``).
 
@@ -42,6 +43,7 @@ class Project:
     :param serving_url: with an absolute path of the file, or with the password.
     :param archive_path: an absolute path, or a URL of a file system that Spark supports; so is ``checkpoints``.
     :param spark_memory: the heap of Spark's Java process, ``4g``; empty to choose it by the memory of this machine.
+    :param spark_class_archive: whether Java starts from an archive of classes, and `headrace views run` records one.
     :param log_options: options of Headrace's clients, by Kafka's names. Some are secrets.
     :param serving_executors_from: a micro-batch of at least this many records is written to PostgreSQL by Spark's
         executors; 0 if the driver writes all.
@@ -59,6 +61,7 @@ class Project:
     views: Mapping[str, ViewDefinition] = field(default_factory=dict)
     sources: Mapping[str, SourceDefinition] = field(default_factory=dict)
     spark_memory: str = ""
+    spark_class_archive: bool = True
     worker_login: str = ""
     serving_executors_from: int = EXECUTORS_FROM
 
@@ -88,6 +91,7 @@ def _settings(folder: Path, file: TomlFile) -> Project:
         checkpoints=_absolute(folder, spark.text("checkpoints", ".headrace/checkpoints")),
         spark_conf=spark.mapping("conf"),
         spark_memory=_spark_memory(spark),
+        spark_class_archive=spark.flag("class_archive", default=True),
         worker_login=_worker_login(log),
         serving_executors_from=serving.whole("executors_from", EXECUTORS_FROM),
     )

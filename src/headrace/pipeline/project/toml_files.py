@@ -51,6 +51,13 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
     return f": known names are {', '.join(sorted(known))}" if 0 < len(known) <= 20 else ""
 
 
+def toml_problem(path: Path, error: tomllib.TOMLDecodeError) -> Problem:
+    """The problem that a file is not TOML, with the line that ``tomllib`` names."""
+    place = _AT_LINE.search(str(error))
+    message = _AT_LINE.sub("", str(error))
+    return Problem(path, int(place[1]) if place else None, f"the file is not valid TOML: {message}")
+
+
 def lines_of(text: str) -> dict[tuple[str, ...], int]:
     """The line of each table and each key, by its path."""
     found: dict[tuple[str, ...], int] = {}
@@ -101,11 +108,7 @@ class TomlFile:
             file.lines = lines_of(text)
             file.content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            place = _AT_LINE.search(str(error))
-            message = _AT_LINE.sub("", str(error))
-            file.problems.append(
-                Problem(path, int(place[1]) if place else None, f"the file is not valid TOML: {message}")
-            )
+            file.problems.append(toml_problem(path, error))
         except UnicodeDecodeError:
             file.problems.append(Problem(path, None, "the file is not UTF-8"))
         except OSError as error:
@@ -173,6 +176,13 @@ class Section:
             self.report(name, f"{self._named(name)} must be a whole number of at least {at_least}")
             return default
         return value
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self._take(name)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        self.report(name, f"{self._named(name)} must be true or false")
+        return default
 
     def mapping(self, name: str) -> dict[str, str]:
         """A table of settings. Numbers and booleans become texts, as Spark needs them.

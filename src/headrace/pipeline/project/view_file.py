@@ -7,13 +7,16 @@
     [kappa]      start, switch, caught_up_within, trigger_ms, batch_every
     [lambda]     batch_every, trigger_ms
     [keep]       column, for
+    [publish]    topic, format, registry
+    [changes]    always, keep_changes, keep
 
 ``query`` is ``pages.sql`` or ``queries.py:pages``. Files are searched beside the view's file. A view without topics,
-pattern and [decode] reads the sources that its query names (``resolution``).
+pattern and [decode] reads the sources and views that its query names (``resolution``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 
@@ -29,7 +32,9 @@ from headrace.pipeline.project.definition import (
     ViewDefinition,
 )
 from headrace.pipeline.project.field_reader import FUNCTION, FieldReader
-from headrace.pipeline.project.resolution import KnownSources, with_sources
+from headrace.pipeline.project.publish_table import read_changes, read_publish
+from headrace.pipeline.project.resolution import KnownSources, UnresolvedView, names_in
+from headrace.pipeline.project.table_names import parameters_of, tables_of_sql
 from headrace.pipeline.project.toml_files import Section, TomlFile
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.sql_views import check_view_name
@@ -41,25 +46,29 @@ class ViewFile:
     """Makes a definition from the content of one view's file.
 
     :param known: the sources of the project.
+    :param views: the names of all views of the project.
     """
 
-    def __init__(self, folder: Path, file: TomlFile, known: KnownSources) -> None:
-        self._file, self._known = file, known
+    def __init__(self, folder: Path, file: TomlFile, known: KnownSources, views: Collection[str] = ()) -> None:
+        self._file, self._known, self._views = file, known, views
         self._fields = FieldReader(folder, file)
         self._top = self._fields.top
 
-    def definition(self) -> ViewDefinition:
+    def unresolved(self) -> UnresolvedView:
+        """The view, before the names in its query are looked up."""
         self._check_name()
         top, fields = self._top, self._fields
-        listed = top.texts("sources")
-        has_own = any(name in self._file.content for name in _OWN_RECORDS) or not (listed or self._known.by_name)
+        listed, query = top.texts("sources"), self._query()
+        has_own = any(name in self._file.content for name in _OWN_RECORDS) or not (
+            listed or self._known.by_name or self._names_a_view(query)
+        )
         topics, pattern = fields.topics() if has_own else ((), "")
         made = ViewDefinition(
             name=self._file.path.stem,
             topics=topics,
             pattern=pattern,
             architecture=fields.required(top, "architecture", ARCHITECTURES),
-            query=self._query(),
+            query=query,
             decode=DecodeTable(fields).decode() if has_own else Decode(),
             key=top.texts("key"),
             dead_letters=fields.dead_letters(topics),
@@ -68,12 +77,23 @@ class ViewFile:
             lambda_=self._lambda(),
             maintain=top.text("maintain", "", WAYS_TO_MAINTAIN),
             keep=self._keep(),
+            publish=read_publish(self._fields),
+            changes=read_changes(self._fields),
             file=fields.relative(self._file.path),
             lines=self._file.lines,
         )
-        top.finish("decode", "watermark", "kappa", "lambda", "keep", *_OWN_RECORDS)
+        top.finish("decode", "watermark", "kappa", "lambda", "keep", "publish", "changes", *_OWN_RECORDS)
         self._check_combinations(made)
-        return with_sources(made, self._file, self._known, listed, has_own=has_own)
+        names = names_in(made, self._file, listed, has_own=has_own)
+        return UnresolvedView(made, self._file, listed, has_own, names)
+
+    def _names_a_view(self, query: FileText) -> bool:
+        """Whether the query names another view. Such a view needs no topics, also if the project has no sources."""
+        if not query.text:
+            return False
+        names = (parameters_of(query) or ()) if query.is_python else tables_of_sql(query.text)
+        others = set(self._views) - {self._file.path.stem}
+        return any(each.name.lower() in others for each in names)
 
     def _check_name(self) -> None:
         try:

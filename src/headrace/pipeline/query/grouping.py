@@ -60,6 +60,7 @@ class Grouping(NamedTuple):
     :ivar shapes: the shapes of the keys.
     :ivar settled: the output columns whose value never changes for a group.
     :ivar is_of_sessions_only: whether the query groups by a session window only.
+    :ivar repeats_groups: whether a group may have several rows, because something above the groups makes them of one.
     :ivar is_whole: whether every batch has to return all rows, because the rows that changed do not show which rows
         are gone. That is so if something above the groups sorts or limits them, filters them by values that may change,
         or makes several rows of one; and for session windows, which may merge.
@@ -72,6 +73,7 @@ class Grouping(NamedTuple):
     shapes: tuple[Shape, ...]
     settled: frozenset[str]
     is_of_sessions_only: bool
+    repeats_groups: bool = False
 
     def left_out_by(self, key: Collection[str]) -> list[str]:
         """The columns in which groups may differ although they are equal in all columns of this key."""
@@ -112,6 +114,7 @@ def grouping_of(frame: DataFrame) -> Grouping | None:
         shown=tuple(columns.values()),
         shapes=shapes,
         is_of_sessions_only=len(grouped) == 1 and is_session_window(grouped[0]),
+        repeats_groups=any(kind(each) in ("Generate", "Expand") for each in above),
         settled=frozenset(str(each.name()) for each in items(top.output()) if expression_id(each) in settled),
     )
 

@@ -27,6 +27,7 @@ from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.loading import Draft
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.project.toml_files import Problem
+from headrace.pipeline.query.publish_checks import publish_problems, publish_topics
 from headrace.pipeline.query.quick_checks import check_sql
 from headrace.pipeline.query.validation import missing_topics
 from headrace.pipeline.spark.options import short_client_options
@@ -85,6 +86,12 @@ def check_quickly(draft: Draft, *, broker_timeout_ms: int = BROKER_TIMEOUT_MS) -
             problems.append(found.problem)
         elif found.doubt is not None:
             doubts[name] = found.doubt
+    # The query of a view on views cannot be checked by Spark if a query that it reads has a problem.
+    bad |= {
+        name
+        for name, view in draft.project.views.items()
+        if any(each.name in bad or "query" in draft.invalid_fields.get(each.name, ()) for each in view.views)
+    }
     with suppress(TimeoutError):
         problems += asked.result(_SHORT_WAIT_S if problems else None)
     return QuickResult(in_order(draft, problems), doubts, frozenset(bad))
@@ -130,18 +137,23 @@ def _topic_problems(draft: Draft, timeout_ms: int) -> list[Problem]:
     if "log" in settings.invalid_fields or not project.views:
         return []
     try:
-        topics = _topics_at(project, timeout_ms)
+        topics, policies = _topics_at(project, timeout_ms)
     except HeadraceError as error:
         advice = "start the broker, or correct [log] bootstrap"
         message = f"cannot list the topics at {project.bootstrap}: {error} To check topics, {advice}"
         return [Problem(settings.path, settings.line("log", "bootstrap"), message)]
-    return [problem for view in project.views.values() for problem in missing_topics(view, topics)]
+    missing = [problem for view in project.views.values() for problem in missing_topics(view, topics)]
+    return missing + publish_problems(project.views.values(), policies)
 
 
-def _topics_at(project: Project, timeout_ms: int) -> Collection[str]:
+def _topics_at(project: Project, timeout_ms: int) -> tuple[Collection[str], dict[str, str]]:
+    """The topics, and the ``cleanup.policy`` of those that views are published to."""
     from headrace.client.admin.sync_admin import Admin
+    from headrace.pipeline.changes.published_topic import policy_of
 
     # The timeout of the whole client, not of one call: opening the client asks the broker too.
     config = {"default.api.timeout.ms": str(timeout_ms), "bootstrap.servers": project.bootstrap}
     with Admin(short_client_options(project.log_options) | config) as admin:
-        return list(admin.list_topics())
+        topics = list(admin.list_topics())
+        wanted = publish_topics(project.views.values()) & set(topics)
+        return topics, {topic: policy_of(admin, topic) for topic in sorted(wanted)}

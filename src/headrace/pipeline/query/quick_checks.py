@@ -54,7 +54,7 @@ def check_sql(definition: ViewDefinition) -> SqlCheck:
         certain = _first_word(tokens) or _parentheses(tokens)
         if certain is not None:
             return SqlCheck(problem=_placed(query.file, query.text, *certain))
-        _mark_window_functions(tokens)
+        mark_window_functions(tokens)
         parsed = dialect.parser().parse(tokens, query.text)
     except ParseError as error:
         found = error.errors[0]
@@ -69,7 +69,7 @@ def check_sql(definition: ViewDefinition) -> SqlCheck:
     return SqlCheck(problem=_unknown_table(definition, parsed))
 
 
-def _mark_window_functions(tokens: list[Token]) -> None:
+def mark_window_functions(tokens: list[Token]) -> None:
     """Makes ``window(...)`` a function: sqlglot takes the word for a WINDOW clause in GROUP BY window(at, '1 hour')."""
     from sqlglot import TokenType
 

@@ -45,6 +45,16 @@ def key_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...]
     return grouping.columns
 
 
+def identifying_columns(definition: ViewDefinition, query: DataFrame) -> tuple[str, ...] | None:
+    """The output columns that identify a row; empty if there is only one row, None if no columns are known to."""
+    if definition.key:
+        return definition.key
+    grouping = grouping_of(query)
+    if grouping is None or grouping.missing or grouping.repeats_groups:
+        return None
+    return grouping.columns
+
+
 def check_key_names(definition: ViewDefinition, names: Sequence[str]) -> None:
     """
     :param names: the output columns of the query.

@@ -6,7 +6,7 @@
 ======================================  ===========================================================================
 
 A view that reads sources has one table per source, with the name of the source. If the view has topics of its own too,
-it also has the tables above.
+it also has the tables above (``project.own_tables``). A view that reads views has one table per view.
 
 In a view of one topic both names mean the same records. A view with a ``pattern`` has only ``events``: its topics are
 not known when its query is checked. Names of topics are case-sensitive in Kafka, and names of tables are not in Spark.
@@ -20,13 +20,14 @@ tables.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.own_tables import has_own_records, topics_by_table
 from headrace.pipeline.project.source_definition import EVENTS
+from headrace.pipeline.project.upstream import is_of_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,18 +46,14 @@ def tables_by_name(
     from pyspark.sql import functions as F  # noqa: N812
 
     own = sources.get(EVENTS) if has_own_records(definition) else events
+    named = {name: rows for name, rows in sources.items() if not is_of_view(name)}
     if own is None:
-        return dict(sources)
+        return named
     tables = {
         name: own if topic is None else own.where(F.col("_topic") == topic)
         for name, topic in topics_by_table(definition).items()
     }
-    return {**sources, **tables}
-
-
-def has_own_records(definition: ViewDefinition) -> bool:
-    """Whether one of the view's sources is the view's own topics and decoding."""
-    return any(source.name == EVENTS and source.file == definition.file for source in definition.sources)
+    return {**named, **tables}
 
 
 @contextmanager
@@ -72,23 +69,11 @@ def named_tables(spark: SparkSession, tables: Mapping[str, DataFrame]) -> Iterat
                 spark.catalog.dropTempView(name)
 
 
-def topics_by_table(definition: ViewDefinition) -> dict[str, str | None]:
-    """For each table, its topic; None for the records of all topics, which need no filter by topic."""
-    if definition.source_name:
-        return {definition.source_name: None}
-    if definition.sources and not has_own_records(definition):
-        return {}
-    topics = next((source.topics for source in definition.sources if source.name == EVENTS), definition.topics)
-    if len(topics) <= 1:
-        return dict.fromkeys((EVENTS, *topics))
-    tables: list[tuple[str, str | None]] = [(EVENTS, None), *((topic, topic) for topic in topics)]
-    count = Counter(name.lower() for name, _ in tables)
-    return {name: topic for name, topic in tables if count[name.lower()] == 1}
-
-
 def table_names(definition: ViewDefinition) -> list[str]:
     """The names of all tables that the view's query can read."""
-    return list(dict.fromkeys([*(source.name for source in definition.sources), *topics_by_table(definition)]))
+    sources = [source.name for source in definition.sources if not is_of_view(source.name)]
+    views = [view.name for view in definition.views]
+    return list(dict.fromkeys([*sources, *topics_by_table(definition), *views]))
 
 
 def missing_table(definition: ViewDefinition, name: str) -> str | None:

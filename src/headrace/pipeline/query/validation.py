@@ -19,7 +19,7 @@ from headrace.pipeline.query.determinism import nondeterminism
 from headrace.pipeline.query.grouping import grouping_of
 from headrace.pipeline.query.problems import query_problem
 from headrace.pipeline.query.row_keys import output_mode
-from headrace.pipeline.query.view_query import ViewError, apply_query, empty_events, empty_sources
+from headrace.pipeline.query.view_query import ViewError, apply_query, empty_events, empty_sources, upstream_answers
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.spark.catalyst import Catalyst, streaming_leaves
 from headrace.pipeline.spark.errors import explain
@@ -60,6 +60,7 @@ def checked_query(
     if invalid & {"query", "topics", "pattern", "sources"}:
         return None
     query = empty_query(spark, definition)
+    _check_upstream(spark, definition)
     _check_storable(definition, query)
     if why := nondeterminism(query):
         raise ViewError(query_problem(definition, f"a view needs one answer for the same records, but {why}"))
@@ -101,6 +102,23 @@ def _check_decoding(spark: SparkSession, definition: ViewDefinition, source: Sou
         function = source.decode.function
         file = Path(function.file) if function else source.file
         raise ViewError(Problem(file, None, f"{type(error).__name__}: {error}")) from error
+
+
+def _check_upstream(spark: SparkSession, definition: ViewDefinition) -> None:
+    """Refuses to read a view whose rows replace each other by key: its query has more rows than the view."""
+    if not any(view.replaced_by for view in definition.views):
+        return
+    rows = empty_sources(spark, definition) or {definition.own_source.name: empty_events(spark, definition)}
+    answers = upstream_answers(spark, definition, rows)
+    for view in definition.views:
+        if view.replaced_by and grouping_of(answers[view.name]) is None:
+            key = ", ".join(view.replaced_by)
+            message = (
+                f"in {view.name}, a later row replaces the row with the same key ({key}), which a query over "
+                f'{view.name} cannot see: set maintain = "touched" in views/{view.name}.toml, and select the newest '
+                f"row of each key with ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY ...)"
+            )
+            raise ViewError(query_problem(definition, message, view.name))
 
 
 def _check_storable(definition: ViewDefinition, query: DataFrame) -> None:

@@ -1,7 +1,8 @@
 """Builds a DataFrame from a view's definition: decodes records and applies the query.
 
 A query in SQL reads ``FROM events``, from a topic, or from sources (``tables``). A Python function gets the events, or
-the rows of each source in the order of ``definition.sources``, and returns a DataFrame. A struct with the fields start
+the rows of each source in the order of ``definition.sources``, and returns a DataFrame. In a query that names views,
+the answer of each view is its own query over the same rows (``project.upstream``). A struct with the fields start
 and end, as ``window()`` returns it, becomes two columns, ``NAME_start`` and ``NAME_end``: structs in tables are hard to
 query.
 """
@@ -12,6 +13,7 @@ import re
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,10 +77,46 @@ def apply_query(
     rows = {each.name: _with_watermark((sources or {})[each.name], each.watermark) for each in definition.sources}
     if events is not None:
         events = _with_watermark(events, definition.watermark)
+    leaves = rows if events is None else {definition.own_source.name: events}
+    views = upstream_answers(spark, definition, leaves) if definition.views else {}
+    if not definition.query.is_python:
+        return _answer(spark, definition, {**tables_by_name(definition, events, rows), **views})
+    if views:
+        by_name = {name.lower(): frame for name, frame in {**leaves, **views}.items()}
+        return _answer(spark, definition, {name: by_name[name] for name in definition.reads_directly})
+    return _answer(spark, definition, leaves)
+
+
+def upstream_answers(
+    spark: SparkSession, definition: ViewDefinition, rows: Mapping[str, DataFrame]
+) -> dict[str, DataFrame]:
+    """The answers of the views that the query reads, by name: their queries over the same rows.
+
+    :param rows: of each source of the view, by the source's name.
+    :raises ViewError: if Spark cannot run one of the queries.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    by_name = {name.lower(): frame for name, frame in rows.items()}
+    answers: dict[str, DataFrame] = {}
+    for view in definition.views:
+        tables = {}
+        for table in view.tables:
+            found = answers[table.reads] if table.reads in answers else by_name[table.reads.lower()]
+            tables[table.name] = found.where(F.col("_topic") == table.topic) if table.topic else found
+        alone = replace(definition, name=view.name, query=view.query, topics=(), pattern="", sources=(), views=())
+        answers[view.name] = _answer(spark, alone, tables)
+    return answers
+
+
+def _answer(spark: SparkSession, definition: ViewDefinition, tables: Mapping[str, DataFrame]) -> DataFrame:
+    """
+    :param tables: in the order of the arguments, if the query is a Python function.
+    """
     if definition.query.is_python:
-        made = _by_python(definition, list(rows.values()) if events is None else [events])
+        made = _by_python(definition, list(tables.values()))
     else:
-        made = _by_sql(spark, definition, tables_by_name(definition, events, rows))
+        made = _by_sql(spark, definition, tables)
     _check_names(definition, made)
     flat = _flattened(made)
     _check_names(definition, flat)

@@ -1,4 +1,4 @@
-"""Creates the versions that run in this process, and stops them."""
+"""Holds the versions that run in this process, and stops them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,6 @@ logger = getLogger("headrace.views")
 
 
 VersionFactory = Callable[[RunContext, Version], RunningVersion]
-
-
-def create_version(context: RunContext, version: Version) -> RunningVersion:
-    """A running version: of the way that the catalog names (``maintenance.ways``), else of the architecture."""
-    if version.definition.get("way") == "touched":
-        from headrace.pipeline.touched.view import TouchedVersion
-
-        return TouchedVersion(context, version)
-    if version.definition.get("way") == "whole":
-        from headrace.pipeline.whole.view import WholeVersion
-
-        return WholeVersion(context, version)
-    if version.definition["architecture"] == "lambda":
-        from headrace.pipeline.lambda_.view import LambdaView
-
-        return LambdaView(context, version)
-    from headrace.pipeline.kappa.view import KappaView
-
-    return KappaView(context, version)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from headrace.pipeline.runner.quarantine import Quarantine
 from headrace.pipeline.runner.reports import Obstacle, Reports
 from headrace.pipeline.runner.retries import Retries
 from headrace.pipeline.runner.starts import Starts
-from headrace.pipeline.runner.view_switch import ViewSwitch
+from headrace.pipeline.runner.view_switch import Outcome, ViewSwitch
 from headrace.pipeline.serving.catalog import DesiredState, Version, VersionEvent, VersionKey, VersionState, View
 from headrace.pipeline.serving.errors import IllegalTransition
 from headrace.pipeline.serving.version_costs import VersionCosts
@@ -66,6 +66,8 @@ class Lifecycle:
         self.reports = Reports(context.catalog, context.clock)
         self.costs = Costs(VersionCosts(context.database), context.metrics, context.clock)
         self._view_switch = ViewSwitch(context, self.reports)
+        #: The versions that have run once, and wait for others to be switched to together.
+        self._waiting: dict[VersionKey, RunningVersion] = {}
 
     @property
     def running(self) -> dict[VersionKey, RunningVersion]:
@@ -147,12 +149,39 @@ class Lifecycle:
         self.reports.set_complete(version.key, began_ms)
         self._catalog.set_state(*version.key, VersionEvent.CAUGHT_UP)
         view = self._catalog.view(version.view)
-        is_switched = self._view_switch.switch_if_ready(view, self._catalog.version(*version.key), running)
+        outcome = self._view_switch.switch_if_ready(view, self._catalog.version(*version.key), running)
+        if outcome is Outcome.WAITS:
+            self._waiting[version.key] = running
+            return True
+        self._end_once(version)
+        return outcome is not Outcome.REFUSED
+
+    def _end_once(self, version: Version) -> None:
         self._catalog.set_state(*version.key, VersionEvent.STOPPED)
         self._deactivate(version.key)
         self.reports.write(now=True)
         logger.info("%s: done", version.label)
-        return is_switched
+
+    def end_waiting(self) -> list[str]:
+        """Ends the versions that have run once and waited for others. Those that can be switched to now, are.
+
+        :return: the versions that should serve and do not.
+        """
+        failed = []
+        for key, running in self._waiting.items():
+            version = self._catalog.version(*key)
+            outcome = Outcome.DONE
+            if version.state is VersionState.CAUGHT_UP:
+                view = self._catalog.view(version.view)
+                outcome = self._view_switch.switch_if_ready(view, version, running, now=True)
+            elif version.state is not VersionState.SERVING:  # the Java process died meanwhile
+                outcome = Outcome.WAITS
+            if outcome in (Outcome.WAITS, Outcome.REFUSED):
+                failed.append(version.label)
+            if version.state is not VersionState.STOPPED:
+                self._end_once(version)
+        self._waiting.clear()
+        return failed
 
     def _may_start(self, version: Version, decision: Decision) -> bool:
         if (reason := self._quarantine.reason_for(version.key)) is not None:

@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from headrace.http_endpoints.asgi_protection import HINTS
 from headrace.http_endpoints.metrics_server import MetricsServer as HttpServer
 from headrace.http_endpoints.protection import Protection
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.serving.http_protection import HINTS
 from headrace.pipeline.version.metrics import FAMILIES, LABELS, STATE, PipelineMetrics
 from headrace.properties import ConfigError
 

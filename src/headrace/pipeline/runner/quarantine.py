@@ -11,7 +11,9 @@ is known then is only which versions were working. So after a crash:
 4. A version whose work has crashed twice in a row is quarantined: it is failed, also for the next
    ``headrace views run``, until a user asks to try it again.
 
-A trial is over when the suspect is cleared, has nothing more to do, has failed in another way, or after ten minutes.
+A trial is over when the suspect is cleared, has nothing more to do, has failed in another way, or after ten minutes. It
+is also over when the suspect runs, but did not begin the work that crashed within ten seconds: a version repeats
+interrupted work at once, but the next batch of a Lambda view may be due in an hour.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from headrace.runtime.clock import Clock
 MAX_CRASHES = 2
 ALONE_MS = 60_000
 TRIAL_MS = 600_000
+QUIET_MS = 10_000
 
 
 class Quarantine:
@@ -38,7 +41,7 @@ class Quarantine:
         self._unwritten: set[VersionKey] = set()
         self._on_trial: VersionKey | None = None
         self._waiting: list[VersionKey] = []
-        self._trial_began_ms = self._alone_until_ms = 0
+        self._trial_began_ms = self._quiet_since_ms = self._alone_until_ms = 0
         self.start_trials()
 
     # ------------------------------------------------------------------------------------------------------- crashes
@@ -103,17 +106,27 @@ class Quarantine:
         self._alone_until_ms = self._clock.monotonic_ms() + ALONE_MS
         self._next_trial()
 
-    def update_trials(self, is_over: Callable[[VersionKey], bool]) -> None:
+    def update_trials(
+        self, is_over: Callable[[VersionKey], bool], unfinished: Callable[[VersionKey], Collection[str] | None]
+    ) -> None:
         """Begins the next trial if the current one is over.
 
         :param is_over: whether a suspect has nothing more to do.
+        :param unfinished: the work that a suspect has begun and not ended; None if the suspect has not started.
         """
         if self._unwritten:
             self.save()
-        if self._on_trial is None:
+        suspect = self._on_trial
+        if suspect is None:
             return
-        is_late = self._clock.monotonic_ms() - self._trial_began_ms >= TRIAL_MS
-        if self._on_trial not in self._crashes or self.reason_for(self._on_trial) or is_late or is_over(self._on_trial):
+        crashes = self._crashes.get(suspect)
+        if crashes is None or self.reason_for(suspect) or is_over(suspect):
+            self._next_trial()
+            return
+        now_ms, works = self._clock.monotonic_ms(), unfinished(suspect)
+        if works is None or not crashes.keys().isdisjoint(works):
+            self._quiet_since_ms = now_ms
+        if now_ms - self._quiet_since_ms >= QUIET_MS or now_ms - self._trial_began_ms >= TRIAL_MS:
             self._next_trial()
 
     def must_wait(self, key: VersionKey) -> bool:
@@ -124,4 +137,4 @@ class Quarantine:
 
     def _next_trial(self) -> None:
         self._on_trial = self._waiting.pop(0) if self._waiting else None
-        self._trial_began_ms = self._clock.monotonic_ms()
+        self._trial_began_ms = self._quiet_since_ms = self._clock.monotonic_ms()

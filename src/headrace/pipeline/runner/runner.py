@@ -20,7 +20,8 @@ from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.pipeline.runner.active_versions import VersionFactory, create_version
+from headrace.pipeline.maintenance.versions import create_version
+from headrace.pipeline.runner.active_versions import VersionFactory
 from headrace.pipeline.runner.java_supervisor import JavaSupervisor
 from headrace.pipeline.runner.lifecycle import Lifecycle
 from headrace.pipeline.runner.quarantine import Quarantine
@@ -113,7 +114,8 @@ class Runner:
             self._start(to_start[first : first + _STARTS_AT_A_TIME])
         known = {version.key: version for version in versions}
         self._lifecycle.keep_only(known.keys())
-        self._quarantine.update_trials(lambda key: self._lifecycle.has_nothing_to_do(known.get(key)))
+        unfinished = {key: each.work.unfinished() for key, each in self._lifecycle.running.items()}
+        self._quarantine.update_trials(lambda key: self._lifecycle.has_nothing_to_do(known.get(key)), unfinished.get)
         self._lifecycle.reports.write()
         self._lifecycle.costs.write(self._lifecycle.running.keys())
         by_view = {view: [version for version in versions if version.view == view] for view in views}
@@ -173,7 +175,7 @@ class Runner:
                     self._lifecycle.drop(version)
             elif version.desired_state is DesiredState.RUN and (is_stopped or not self._run_version_once(version)):
                 failed.append(version.label)
-        return failed
+        return failed + self._lifecycle.end_waiting()
 
     def _run_version_once(self, version: Version) -> bool:
         """Tries again after a death of the Java process. The second death quarantines the version."""

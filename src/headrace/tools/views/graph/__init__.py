@@ -1,0 +1,1 @@
+"""``headrace views graph``: the sources and views of a project, and how far each version is."""
