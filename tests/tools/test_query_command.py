@@ -10,9 +10,9 @@ import pytest
 
 from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.query import AsOf
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
-from headrace.tools.query import as_of_line, main
+from headrace.tools.query import main
+from headrace.views.answers import AsOf, as_of_text
 
 SCHEMA = pa.schema([("page", pa.string()), ("clicks", pa.int64()), ("hot", pa.bool_())])
 
@@ -128,7 +128,7 @@ def test_a_project_file_that_is_wrong_is_told(capsys, tmp_path, text):
 )  # fmt: skip
 def test_ages_are_readable(age_ms, words):
     assert (
-        as_of_line(AsOf("pages", 2, {"a": {0: 1}, "b": {3: 4}}, 0, age_ms))
+        as_of_text(AsOf("pages", 2, {"a": {0: 1}, "b": {3: 4}}, 0, age_ms))
         == f"pages v2 as of a 0:1, b 3:4, {words} ago"
     )
 

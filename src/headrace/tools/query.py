@@ -9,17 +9,19 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from headrace.tools.shared.commands import CommandError, Output, Table, UsageError, columns, new_parser, run
 
 if TYPE_CHECKING:
-    from headrace.pipeline.serving.query import Answer, AsOf
+    from headrace.pipeline.serving.query import Answer, QueryService
 
 _EXAMPLES = """
 headrace query "SELECT * FROM pages ORDER BY clicks DESC LIMIT 10"
 headrace query "SELECT count(*) FROM pages" --project shop --json
 headrace query "SELECT * FROM pages" --database postgresql://reader@db.example/views --csv --limit 100000 > pages.csv
+headrace query --watch "SELECT * FROM pages WHERE clicks > 100"
 echo "SELECT max(clicks) FROM pages" | headrace query - --timeout 1000
 """
 #: The same values as in the serving layer, which --help does not import.
@@ -48,6 +50,12 @@ def parser() -> ArgumentParser:
         metavar="URL",
         help="the URL of the serving database: sqlite:///FILE or postgresql://USER@HOST/NAME",
     )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="print the answer, then how it changes, until Ctrl-C: + for a row that came, - for one that went, ~ for "
+        "one that changed, = for the offsets; with --json, a line per change",
+    )
     parser.add_argument("--csv", action="store_true", help="results as CSV")
     parser.add_argument(
         "--limit",
@@ -75,7 +83,12 @@ def _positive(text: str) -> int:
 def _work(options: Namespace, out: Output) -> None:
     if options.csv and options.json:
         raise UsageError("give --json or --csv, not both")
+    if options.csv and options.watch:
+        raise UsageError("--watch prints lines or, with --json, JSON lines; remove --csv")
     sql = sys.stdin.read() if options.sql == "-" else options.sql
+    if options.watch:
+        _watch(options, sql)
+        return
     answer = _ask(options, sql)
     _show(answer, options, out)
     if not options.json:
@@ -84,17 +97,25 @@ def _work(options: Namespace, out: Output) -> None:
 
 
 def _ask(options: Namespace, sql: str) -> Answer:
+    with closing(_service(options)) as service:
+        return service.query(sql, limit=options.limit, timeout_ms=options.timeout)
+
+
+def _watch(options: Namespace, sql: str) -> None:
+    from headrace.tools.query_watch import watch
+
+    with closing(_service(options)) as service:
+        watch(service, sql, options)
+
+
+def _service(options: Namespace) -> QueryService:
     try:
         from headrace.pipeline.serving.database_url import serving_url
         from headrace.pipeline.serving.query import QueryService
     except ImportError as error:
         raise CommandError(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
 
-    service = QueryService(serving_url(options.database or options.project))
-    try:
-        return service.query(sql, limit=options.limit, timeout_ms=options.timeout)
-    finally:
-        service.close()
+    return QueryService(serving_url(options.database or options.project))
 
 
 def _show(answer: Answer, options: Namespace, out: Output) -> None:
@@ -110,23 +131,9 @@ def _show(answer: Answer, options: Namespace, out: Output) -> None:
 
 def _remarks(answer: Answer, limit: int) -> Iterable[str]:
     """Remarks about an answer that its rows do not show."""
+    from headrace.views.answers import as_of_text
+
     if answer.is_truncated:
         yield f"only the first {limit} rows are shown: there are more (--limit)"
     for as_of in answer.as_of:
-        yield as_of_line(as_of)
-
-
-def as_of_line(as_of: AsOf) -> str:
-    """``pages v2 as of clicks 0:1200 1:1180, 0.4 s ago``."""
-    places = ", ".join(
-        f"{topic} " + " ".join(f"{partition}:{offset}" for partition, offset in partitions.items())
-        for topic, partitions in as_of.offsets.items()
-    )
-    return f"{as_of.view} v{as_of.version} as of {places or 'nothing'}, {_age(as_of.age_ms)} ago"
-
-
-def _age(age_ms: int) -> str:
-    for unit_ms, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
-        if age_ms >= 2 * unit_ms:
-            return f"{age_ms // unit_ms} {name}"
-    return f"{age_ms / 1000:.1f} s"
+        yield as_of_text(as_of)

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from decimal import Decimal
 from urllib.parse import quote
 
@@ -48,6 +49,12 @@ class Client:
         text = self.response.read().decode()
         is_json = self.response.getheader("content-type", "").startswith("application/json")
         return self.response.status, json.loads(text) if is_json else text
+
+    def bytes(self, path, *, accept="*/*"):
+        self._connection.request("GET", path, headers={"Accept": accept})
+        self.response = self._connection.getresponse()
+        assert self.response.status == 200, self.response.read()
+        return self.response.read()
 
     def sql(self, sql, more=""):
         return self(f"/query?sql={quote(sql)}{more}")
@@ -111,6 +118,82 @@ def test_csv_has_the_rest_in_headers(ask):
         assert json.loads(ask.response.getheader("headrace-as-of"))[0]["offsets"] == {"clicks": {"0": 4}}
 
 
+def test_arrow_has_the_rest_in_headers_and_as_of_in_the_schema(ask):
+    sql = quote("SELECT clicks, page FROM pages ORDER BY clicks")
+    stream = "application/vnd.apache.arrow.stream"
+    for more, accept in (("&format=arrow", "*/*"), ("", stream), ("&limit=all&compression=zstd", stream)):
+        body = ask.bytes(f"/query?sql={sql}{more}", accept=accept)
+        assert ask.response.getheader("content-type") == stream
+        assert int(ask.response.getheader("content-length")) == len(body)
+        assert ask.response.getheader("headrace-truncated") == "false"
+        table = pa.ipc.open_stream(body).read_all()
+        assert table.to_pylist() == [{"clicks": 1, "page": "a,b"}, {"clicks": 2, "page": None}]
+        told = json.loads(ask.response.getheader("headrace-as-of"))
+        assert json.loads(table.schema.metadata[b"headrace.as_of"]) == told
+        assert told[0]["offsets"] == {"clicks": {"0": 4}}
+    body = ask.bytes(f"/query?sql={sql}&format=arrow&limit=1")
+    assert (pa.ipc.open_stream(body).read_all().num_rows, ask.response.getheader("headrace-truncated")) == (1, "true")
+
+
+def test_pages_of_json_and_csv_are_the_whole_answer(ask):
+    _, page = ask.sql("SELECT clicks, tags FROM pages ORDER BY clicks", "&page_size=1")
+    assert (page["columns"], page["rows"], page["truncated"]) == (["clicks", "tags"], [[1, ["x"]]], False)
+    _, last = ask(f"/query?page={page['next']}&page_size=1")
+    assert (last["rows"], last["next"], last["as_of"]) == ([[2, None]], None, page["as_of"])
+    _, text = ask(f"/query?page={page['next']}&format=csv")
+    assert (text, ask.response.getheader("headrace-next")) == ("clicks,tags\n2,\n", None)
+    _, text = ask.sql("SELECT clicks, tags FROM pages ORDER BY clicks", "&page_size=1&format=csv")
+    assert text == 'clicks,tags\n1,"[""x""]"\n'
+    assert ask(f"/query?page={ask.response.getheader('headrace-next')}")[1]["rows"] == [[2, None]]
+    body = json.dumps({"sql": "SELECT clicks FROM pages ORDER BY 1", "page_size": 5})
+    _, answer = ask("/query", method="POST", body=body)
+    assert (answer["rows"], answer["next"]) == ([[1], [2]], None)
+
+
+def wait_until(condition):
+    pause = threading.Event()
+    assert any(condition() or pause.wait(0.02) for _ in range(1000))
+
+
+#: More bytes than sockets buffer.
+MANY = (
+    "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 60000) "
+    f"SELECT x, '{'x' * 300}' AS text FROM n"
+)
+
+
+def test_a_client_that_does_not_read_holds_no_transaction_and_is_disconnected(database, database_url, monkeypatch):
+    monkeypatch.setattr("headrace.http_endpoints.asgi_protection.BoundedProtocol.stall_seconds", 0.5)
+    fill(database)
+    server = HttpServer(database_url)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    spool = server._answers.spool
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.sendall(f"GET /query?format=arrow&limit=all&sql={quote(MANY)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert slow.recv(12) == b"HTTP/1.1 200", "the first bytes have come, so the rows are in the file"
+            if not database.is_sqlite:
+                with database.read() as connection:
+                    open_ones = "SELECT count(*) FROM pg_stat_activity WHERE xact_start > '2000-01-01' AND datname > ''"
+                    assert connection.exec_driver_sql(open_ones).scalar() == 1, "only this one"
+            with closing(Client(server.port)) as other:
+                assert other.sql("SELECT count(*) FROM pages")[1]["rows"] == [[2]]
+                table = pa.ipc.open_stream(other.bytes(f"/query?format=arrow&limit=all&sql={quote(MANY)}")).read_all()
+                assert table.column("x").to_pylist() == [*range(1, 60_001)]
+            wait_until(lambda: spool.file_count == 0)
+        with socket.create_connection(("127.0.0.1", server.port)) as gone:
+            gone.sendall(f"GET /query?format=csv&limit=all&sql={quote(MANY)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert gone.recv(12) == b"HTTP/1.1 200"
+        wait_until(lambda: spool.file_count == 0)
+        assert spool.size_bytes == 0
+    finally:
+        server.stop()
+        thread.join(20)
+    assert not thread.is_alive()
+
+
 def test_views_are_listed(ask):
     status, answer = ask("/views")
     assert status == 200
@@ -125,7 +208,15 @@ ERRORS = [
     ("/query?sql=SELECT%201&limit=0", 400, "bad_request", "limit must be a number from 1"),
     ("/query?sql=SELECT%201&limit=many", 400, "bad_request", "limit"),
     ("/query?sql=SELECT%201&timeout_ms=99999999", 400, "bad_request", "timeout_ms"),
-    ("/query?sql=SELECT%201&format=xml", 400, "bad_request", "json or csv"),
+    ("/query?sql=SELECT%201&limit=all", 400, "bad_request", "use page_size"),
+    ("/query?sql=SELECT%201&format=arrow&page_size=5", 400, "bad_request", "has no pages"),
+    ("/query?sql=SELECT%201&page_size=5&limit=5", 400, "bad_request", "not both"),
+    ("/query?sql=SELECT%201&page_size=100001", 400, "bad_request", "page_size must be a number from 1 to 100000"),
+    ("/query?sql=SELECT%201&page=x.0", 400, "bad_request", "only page for the next ones"),
+    ("/query?page=x.0", 410, "page_gone", "run the query again"),
+    ("/query?sql=SELECT%201&format=arrow&compression=gzip", 400, "bad_request", "none, lz4, zstd"),
+    ("/query?sql=SELECT%201&format=csv&compression=lz4", 400, "bad_request", "needs format=arrow"),
+    ("/query?sql=SELECT%201&format=xml", 400, "bad_request", "json, csv or arrow"),
     ("/query?sql=SELECT%20nope%20FROM%20pages", 400, "bad_query", "nope"),
     ("/query?sql=SELECT%20*%20FROM%20pagez", 400, "bad_query", "did you mean pages"),
     ("/query?sql=DROP%20VIEW%20pages", 403, "read_only", "queries can only read"),

@@ -1,10 +1,12 @@
 """Queries: correct, read-only, limited in rows and time, with the offsets of the answer."""
 
+import gc
 import threading
 
 import pyarrow as pa
 import pytest
 
+from headrace.pipeline.serving.answer_limits import fetch
 from headrace.pipeline.serving.catalog import Catalog, Progress, Report, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import (
@@ -15,9 +17,10 @@ from headrace.pipeline.serving.errors import (
     QueryTimeout,
     ServingError,
 )
-from headrace.pipeline.serving.query import AsOf, QueryService
+from headrace.pipeline.serving.query import QueryService
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
 from headrace.testing import ManualClock
+from headrace.views import AsOf
 
 SCHEMA = pa.schema([("page", pa.string()), ("clicks", pa.int64()), ("popular", pa.bool_())])
 #: A query that does not end by itself in a lifetime.
@@ -283,6 +286,21 @@ def test_a_connection_that_breaks_is_no_mistake_of_the_query(service):
         with pytest.raises(DatabaseUnreachable, match=r"the connection to .* broke"):
             service.query(sql)
         assert service.query("SELECT clicks FROM pages WHERE page = 'a'").rows == [(1,)]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_connection_that_breaks_after_the_last_row_leaves_no_cursor_open(service, database, monkeypatch):
+    def fetch_and_break(cursor, limit):
+        answer = fetch(cursor, limit)
+        with database.begin() as other:
+            ended = other.exec_driver_sql(f"SELECT pg_terminate_backend({cursor.connection.info.backend_pid}, 9000)")
+            assert ended.scalar() is True
+        return answer
+
+    monkeypatch.setattr("headrace.pipeline.serving.query.fetch", fetch_and_break)
+    with pytest.raises(DatabaseUnreachable, match=r"the connection to .* broke"):
+        service.query("SELECT clicks FROM pages")
+    gc.collect()  # psycopg warns of a cursor that is open at its end, and pytest makes a failure of the warning
 
 
 @pytest.mark.parametrize(

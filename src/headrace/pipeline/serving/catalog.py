@@ -40,9 +40,10 @@ from headrace.pipeline.serving.catalog_tables import (
     offsets_text,
     parse_offsets,
 )
+from headrace.pipeline.serving.change_tables import OF_CHANGES, VERSION_KEYS, told_table_name
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView
-from headrace.pipeline.serving.sql_views import check_view_name, drop_view, repoint_view
+from headrace.pipeline.serving.sql_views import check_view_name, drop_table, drop_view, repoint_view
 from headrace.pipeline.serving.version_states import DesiredState, VersionEvent, VersionState, next_state
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -176,21 +177,28 @@ class Catalog:
 
     def switch(self, connection: Connection, view: str, version: int, select_sql: str) -> None:
         """Makes this version the serving one, in one transaction: the SQL view, both states and the pointers."""
-        serving = self.lock_view(connection, view).serving_version
-        self.set_state(view, version, VersionEvent.SWITCHED_TO, connection=connection)
-        found = self._version(connection, view, version)
-        if found.served_ms is None:
-            self._update_version(connection, found, served_ms=self._clock.wall_ms())
-        if serving is not None and serving != version:
-            old = self._find_version(connection, view, serving)
-            if (
-                old is not None and old.state is VersionState.SERVING
-            ):  # a version that failed or stopped keeps its state
-                self.set_state(view, serving, VersionEvent.SWITCHED_AWAY, connection=connection)
-            connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(previous_version=serving))
-        changes = {"serving_version": version, "updated_ms": self._clock.wall_ms()}
-        connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(changes))
-        repoint_view(connection, view, select_sql)
+        self.switch_all(connection, {(view, version): select_sql})
+
+    def switch_all(self, connection: Connection, selects: Mapping[VersionKey, str]) -> None:
+        """Makes versions of several views the serving ones, in one transaction.
+
+        :param selects: by version, what its SQL view selects.
+        """
+        for view, version in sorted(selects):
+            serving = self.lock_view(connection, view).serving_version
+            self.set_state(view, version, VersionEvent.SWITCHED_TO, connection=connection)
+            found = self._version(connection, view, version)
+            if found.served_ms is None:
+                self._update_version(connection, found, served_ms=self._clock.wall_ms())
+            changes: dict[str, object] = {"serving_version": version, "updated_ms": self._clock.wall_ms()}
+            if serving is not None and serving != version:
+                old = self._find_version(connection, view, serving)
+                if old is not None and old.state is VersionState.SERVING:  # if it failed or stopped, it keeps its state
+                    self.set_state(view, serving, VersionEvent.SWITCHED_AWAY, connection=connection)
+                changes["previous_version"] = serving
+            connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(changes))
+        for (view, _), select_sql in sorted(selects.items()):  # last: readers wait from here on
+            repoint_view(connection, view, select_sql)
 
     def retire_view(self, connection: Connection, view: str) -> None:
         """Removes the SQL view and sets all versions to be dropped. The view is removed with its last version."""
@@ -206,7 +214,7 @@ class Catalog:
         found = self._version(connection, view, version)
         if found.state is not VersionState.DROPPING:
             raise IllegalTransition(f"{found.label} is {found.state}: only a version in state dropping can be removed")
-        for table in OF_VERSIONS:
+        for table in (*OF_VERSIONS, VERSION_KEYS):
             connection.execute(table.delete().where(table.c.view == view, table.c.version == version))
         forgotten = VIEWS.update().where(VIEWS.c.name == view, VIEWS.c.previous_version == version)
         connection.execute(forgotten.values(previous_version=None))
@@ -214,7 +222,8 @@ class Catalog:
     def remove_view(self, connection: Connection, view: str) -> None:
         """Deletes all rows of a view and its versions. The caller drops the data tables and the SQL view."""
         self.lock_view(connection, view)
-        for table in (*OF_VERSIONS, REQUESTS):
+        drop_table(connection, told_table_name(view))
+        for table in (*OF_VERSIONS, VERSION_KEYS, *OF_CHANGES, REQUESTS):
             connection.execute(table.delete().where(table.c.view == view))
         connection.execute(VIEWS.delete().where(VIEWS.c.name == view))
 

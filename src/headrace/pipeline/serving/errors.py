@@ -1,6 +1,10 @@
-"""The errors of the serving layer. Each message says what to do."""
+"""The errors of the serving layer. Each message says what to do.
+
+Those of queries are also errors of ``headrace.views``: a reader handles them alike, over HTTP and in this process.
+"""
 
 from headrace.client.errors import HeadraceError
+from headrace.views import errors as views_errors
 
 
 class ServingError(HeadraceError):
@@ -31,28 +35,32 @@ class IllegalTransition(ServingError):
     """The state of a version does not allow the operation. Nothing was changed."""
 
 
-class QueryError(ServingError):
+class AnswerTooLarge(ServingError):
+    """The server has no room for the answer."""
+
+
+class ServerBusy(ServingError):
+    """The server works for as many readers as it may."""
+
+
+class PageGone(ServingError):
+    """The server does not hold the answer of a page any more, or never did."""
+
+
+class QueryError(ServingError, views_errors.QueryError):
     """A query failed. ``kind`` is for programs: see the subclasses."""
 
-    kind = "bad_query"
 
-
-class NotReadOnly(QueryError):
+class NotReadOnly(QueryError, views_errors.NotReadOnly):
     """The statement would change something, or there are several statements."""
 
-    kind = "read_only"
 
-
-class QueryTimeout(QueryError):
+class QueryTimeout(QueryError, views_errors.QueryTimeout):
     """The query ran for longer than its timeout."""
 
-    kind = "timeout"
 
-
-class NotServed(QueryError):
+class NotServed(QueryError, views_errors.NotServed):
     """No version of the view serves yet. The query may be right."""
-
-    kind = "not_served"
 
 
 ONLY_READING = "queries can only read: write one SELECT, VALUES or WITH"

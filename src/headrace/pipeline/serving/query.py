@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,32 +23,18 @@ from sqlalchemy import Connection, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from headrace.pipeline.serving import query_sqlite, sqlite_dialect
-from headrace.pipeline.serving.catalog_tables import PROGRESS, REPORTS, VERSIONS, VIEWS, Offsets, parse_offsets
+from headrace.pipeline.serving.answer_limits import fetch
+from headrace.pipeline.serving.catalog_tables import PROGRESS, REPORTS, VERSIONS, VIEWS, parse_offsets
 from headrace.pipeline.serving.database_url import parse_url
 from headrace.pipeline.serving.errors import DatabaseUnreachable, NotServed, QueryError, ServingError, UnknownView
+from headrace.pipeline.serving.open_query import OpenQuery
 from headrace.pipeline.serving.version_states import VersionState
 from headrace.runtime.clock import Clock, SystemClock
+from headrace.views.answers import AsOf
 
 DEFAULT_LIMIT = 1000
 DEFAULT_TIMEOUT_MS = 30_000
 _BUSY_TIMEOUT_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class AsOf:
-    """The offsets up to which the rows of a view count, and how old they are.
-
-    :param updated_ms: when the rows were last written.
-    :param complete_ms: the latest known time at which the answer contained every record that the log had then.
-    :param age_ms: the time since ``complete_ms``; if that is unknown, since ``updated_ms``.
-    """
-
-    view: str
-    version: int
-    offsets: Offsets
-    updated_ms: int
-    age_ms: int
-    complete_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +64,17 @@ class QueryService:
         parsed = parse_url(url)
         self.name = parsed.render_as_string(hide_password=True)
         self._path = Path(parsed.database or "") if parsed.drivername == "sqlite" else None
-        self._run_query: Callable[[Connection, str, int, int, Clock], query_sqlite.QueryResult]
+        self._open_query: Callable[[Connection, str, int, Clock], AbstractContextManager[OpenQuery]]
         if self._path is None:
             from headrace.pipeline.serving import postgresql_dialect, query_postgresql
 
             self._engine = postgresql_dialect.open_engine(parsed, read_only=True)
-            self._run_query = query_postgresql.run_query
+            self._open_query = query_postgresql.opened
         else:
             self._engine = sqlite_dialect.open_engine(
                 self._path, read_only=True, busy_timeout_ms=_BUSY_TIMEOUT_MS, for_queries=True
             )
-            self._run_query = query_sqlite.run_query
+            self._open_query = query_sqlite.opened
 
     def close(self) -> None:
         self._engine.dispose()
@@ -99,20 +85,26 @@ class QueryService:
         :raises QueryError: if the query is wrong, would change something, or takes too long.
         :raises DatabaseUnreachable: if the database does not answer.
         """
+        with self.open(sql, timeout_ms=timeout_ms) as (query, as_of):
+            rows, is_truncated = fetch(query.cursor, limit)
+        return Answer(query.columns, rows, is_truncated, as_of)
+
+    @contextmanager
+    def open(self, sql: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Iterator[tuple[OpenQuery, list[AsOf]]]:
+        """Runs a query, and keeps its snapshot until the end of the context. Errors as in :meth:`query`."""
         if not re.sub(r"--[^\n]*|/\*.*?\*/|[\s;]", "", sql, flags=re.DOTALL):
             raise QueryError("the query is empty: write one SELECT, VALUES or WITH")
         with self._snapshot() as connection:
+            self._look_for_reports(connection)
             try:
-                columns, rows, is_truncated, views_read = self._run_query(
-                    connection, sql, limit, timeout_ms, self._clock
-                )
+                with self._open_query(connection, sql, timeout_ms, self._clock) as query:
+                    yield query, self._as_of(connection, query.views_read)
             except QueryError as error:
                 raise self._with_hint(error) from None
-            as_of = self._as_of(connection, views_read)
-        return Answer(columns, rows, is_truncated, as_of)
 
     def views(self) -> list[ViewSummary]:
         with self._snapshot() as connection:
+            self._look_for_reports(connection)
             known = {found.view: found for found in self._as_of(connection, None)}
             states = {(row.view, row.version): row.state for row in connection.execute(VERSIONS.select())}
             return [
@@ -126,6 +118,19 @@ class QueryService:
                 )
                 for row in connection.execute(VIEWS.select().order_by(VIEWS.c.name)).fetchall()
             ]
+
+    def as_of(self, views: Collection[str]) -> list[AsOf]:
+        """Up to where the rows of these views count now."""
+        with self._snapshot() as connection:
+            return self._as_of(connection, views)
+
+    def key_of(self, view: str, version: int) -> tuple[str, ...] | None:
+        """The columns that identify a row of a view; None if none are known to."""
+        from headrace.pipeline.serving.version_keys import key_of
+
+        with self._snapshot() as connection:
+            has_keys = inspect(connection).has_table("headrace_keys")
+            return key_of(connection, (view, version)) if has_keys else None
 
     def _as_of(self, connection: Connection, names: Collection[str] | None) -> list[AsOf]:
         now_ms = self._clock.wall_ms()
@@ -144,10 +149,13 @@ class QueryService:
 
     def _complete_times(self, connection: Connection) -> dict[tuple[str, int], int | None]:
         """Empty in a database that only an older version of Headrace has opened."""
-        self._has_reports = self._has_reports or inspect(connection).has_table(REPORTS.name)
         if not self._has_reports:
             return {}
         return {(row.view, row.version): row.complete_ms for row in connection.execute(REPORTS.select())}
+
+    def _look_for_reports(self, connection: Connection) -> None:
+        """Must come before a statement of a user: the authorizer of SQLite lets nobody look at the schema."""
+        self._has_reports = self._has_reports or inspect(connection).has_table(REPORTS.name)
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:

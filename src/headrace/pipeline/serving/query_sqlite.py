@@ -8,14 +8,20 @@ the square of the length of its arguments.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from headrace.pipeline.serving.answer_limits import Row, fetch
+from headrace.pipeline.serving.answer_limits import Row, blocks
 from headrace.pipeline.serving.errors import ONE_STATEMENT, ONLY_READING, NotReadOnly, QueryError, too_slow
 from headrace.pipeline.serving.sqlite_dialect import driver
 from headrace.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from headrace.pipeline.serving.arrow_values import ArrowRows
 
 #: Bytes of one value at most. SQL can produce large values without reading any.
 _MAX_VALUE_BYTES = 1 << 20
@@ -27,30 +33,75 @@ _MAX_PATTERN_BYTES = 256
 #: Steps of SQLite's virtual machine between two checks of the timeout: about a millisecond.
 _STEPS_PER_CLOCK_CHECK = 10_000
 
-#: Names of columns, rows, whether there are more rows, names of tables and views that were read.
-QueryResult = tuple[list[str], list[Row], bool, set[str]]
 
-
-def run_query(connection: Connection, sql: str, limit: int, timeout_ms: int, clock: Clock) -> QueryResult:
+@contextmanager
+def opened(connection: Connection, sql: str, timeout_ms: int, clock: Clock) -> Iterator[SqliteQuery]:
+    """
+    :raises QueryError: if the statement is wrong, is not a query, or takes too long.
+    """
     raw = driver(connection)
     views_read: set[str] = set()
     deadline_ms = clock.monotonic_ms() + timeout_ms
     raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
     raw.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _MAX_PATTERN_BYTES)
-    raw.set_authorizer(_authorizer(raw, views_read))
+    authorize = _authorizer(raw, views_read)
+    raw.set_authorizer(authorize)
     raw.set_progress_handler(lambda: clock.monotonic_ms() >= deadline_ms, _STEPS_PER_CLOCK_CHECK)
     cursor = raw.cursor()
+
+    def check_time() -> None:
+        if clock.monotonic_ms() >= deadline_ms:
+            raise too_slow(timeout_ms)
+
+    def declared_types(views: Iterable[str]) -> dict[str, str]:
+        raw.set_authorizer(None)  # it refuses PRAGMA; the statement of the user is compiled already
+        try:
+            return _declared_types(raw, views)
+        finally:
+            raw.set_authorizer(authorize)
+
     try:
         cursor.execute(sql)
-        rows, has_more = fetch(cursor, limit)
         columns = [description[0] for description in cursor.description or ()]
+        yield SqliteQuery(columns, set(views_read), cursor, check_time, declared_types)
     except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
         raise _sqlite_error(error, timeout_ms) from None
     finally:
         cursor.close()
         raw.set_progress_handler(None, 0)
         raw.set_authorizer(None)
-    return columns, rows, has_more, views_read
+
+
+@dataclass(frozen=True)
+class SqliteQuery:
+    """A statement that SQLite is running; see :class:`~headrace.pipeline.serving.open_query.OpenQuery`."""
+
+    columns: list[str]
+    views_read: set[str]
+    cursor: sqlite3.Cursor
+    check_time: Callable[[], None]
+    declared_types: Callable[[Iterable[str]], dict[str, str]]
+
+    def blocks(self) -> Iterator[list[Row]]:
+        for block in blocks(self.cursor):
+            self.check_time()
+            yield block
+
+    def arrow(self) -> ArrowRows:
+        from headrace.pipeline.serving.arrow_values import ArrowRows, batch_of, declared_type
+
+        texts = self.declared_types(self.views_read)
+        types = [declared_type(texts.get(name, "")) for name in self.columns]
+        return ArrowRows(self.columns, types, (batch_of(self.columns, block, types) for block in self.blocks()))
+
+
+def _declared_types(raw: sqlite3.Connection, views: Iterable[str]) -> dict[str, str]:
+    """By the names of columns. A name that several views have with different types is left out."""
+    found: dict[str, set[str]] = {}
+    for view in views:
+        for row in raw.execute("SELECT name, type FROM pragma_table_info(?)", (view,)):
+            found.setdefault(row[0], set()).add(row[1])
+    return {name: types.pop() for name, types in found.items() if len(types) == 1}
 
 
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}

@@ -1,0 +1,33 @@
+"""Stores and shows the last failure of publishing a view."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from headrace.pipeline.project.definition import Publish
+from headrace.pipeline.serving.change_tables import PUBLISHED
+from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.errors import ServingError
+
+
+def store_failure(database: Database, view: str, publish: Publish, error: Exception, now_ms: int) -> None:
+    """A failure to store the failure is left out: publishing is tried again anyway."""
+    known = PUBLISHED.update().where(PUBLISHED.c.view == view)
+    text = str(error) or type(error).__name__
+    nothing = {"topic_id": "", "owner": "", "stream": "", "seq": 0, "updated_ms": now_ms}
+    with suppress(ServingError), database.begin() as connection:
+        if not connection.execute(known.values(error=text, updated_ms=now_ms)).rowcount:
+            values = {"view": view, "topic": publish.topic, "error": text}
+            connection.execute(PUBLISHED.insert().values(**values, **nothing))
+
+
+def publishing_notes(database: Database, views: Collection[str]) -> list[str]:
+    """For each of these views whose publishing fails, why."""
+    with database.read() as connection:
+        rows = connection.execute(PUBLISHED.select().where(PUBLISHED.c.error.is_not(None))).fetchall()
+    return [
+        f"{row.view}: publishing to {row.topic} fails and is tried again: {row.error}"
+        for row in sorted(rows, key=lambda row: row.view)
+        if row.view in views
+    ]
