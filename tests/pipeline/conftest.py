@@ -106,3 +106,13 @@ def spark() -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tables_end_with_their_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The modules share a session: a table that one module leaves behind would be known to the next."""
+    yield
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        for table in session.catalog.listTables():
+            session.catalog.dropTempView(table.name)

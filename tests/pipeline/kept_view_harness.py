@@ -22,6 +22,7 @@ from query_grammar import KINDS, SCHEMAS, Query, Record
 from headrace import Admin, Producer
 from headrace.pipeline.lambda_.view import LambdaView
 from headrace.pipeline.maintenance.choice import choose
+from headrace.pipeline.maintenance.versions import create_version
 from headrace.pipeline.maintenance.ways import Way
 from headrace.pipeline.progress.offsets import is_before
 from headrace.pipeline.project.decode import Decode, FileText
@@ -29,7 +30,6 @@ from headrace.pipeline.project.definition import LambdaSettings, ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.project.source_definition import SourceDefinition
 from headrace.pipeline.query.view_query import build
-from headrace.pipeline.runner.active_versions import create_version
 from headrace.pipeline.serving.catalog import Catalog, Offsets, Progress, VersionEvent, VersionState
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.tables import create_table, data_table, drop_table, quoted

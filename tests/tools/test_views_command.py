@@ -17,6 +17,7 @@ from rich.console import Console
 
 from headrace import Admin, Broker, Consumer, Producer
 from headrace.client.admin.types import NewTopic
+from headrace.pipeline.management.progress import LogEnds, VersionProgress
 from headrace.pipeline.project.decode import Decode, FileText
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.loading import read_project
@@ -28,7 +29,6 @@ from headrace.pipeline.serving.schema_changes import Place, SchemaChange, Schema
 from headrace.pipeline.serving.version_costs import Cost, VersionCosts
 from headrace.runtime.clock import SystemClock
 from headrace.tools.views.command import COMMANDS, main
-from headrace.tools.views.progress import LogEnds, VersionProgress
 from headrace.tools.views.watch import Rates, bars
 
 DEFINITION = ViewDefinition("pages", ("clicks",), "", "kappa", FileText("", ""), Decode()).as_dict()
@@ -371,7 +371,12 @@ def test_switch_takes_the_newest_that_has_caught_up(project):
     assert project.seen() == 3
     assert project("switch", "pages", 2)[0] == 0
     assert project.seen() == 2
-    assert project.value("rollback", "pages") == {"view": "pages", "version": 3, "before": 2}
+    assert project.value("rollback", "pages") == {
+        "view": "pages",
+        "version": 3,
+        "before": 2,
+        "together_with": [],
+    }
     assert (project.seen(), project.catalog.version("pages", 2).state) == (3, VersionState.STANDBY)
     assert project("switch", "pages", 3) == (0, "pages v3 serves already\n", "")
 

@@ -2,6 +2,7 @@
 
 The packages, from top to bottom (import-linter checks the order)::
 
+    management          what people do with a project, from the commands and from Python
     runner              ``headrace views run``: starts, watches, retries and switches versions
     lambda_, kappa      the two architectures: each runs a version of a view
     version             the interface of a running version, its failures and metrics
@@ -22,7 +23,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from headrace.pipeline.management.project import Project
+
+__all__ = ["Project", "register"]
+
+
+def __getattr__(name: str) -> object:
+    """Imports :class:`Project` when it is used: most parts of the pipeline do not need it."""
+    if name == "Project":
+        from headrace.pipeline.management.project import Project
+
+        return Project
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register(spark: SparkSession) -> None:

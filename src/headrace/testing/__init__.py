@@ -1,4 +1,4 @@
-"""Helpers for tests against Headrace: brokers in this process and in processes of their own, a clock, a raw client.
+"""Helpers for tests against Headrace: brokers in this process and in processes of their own, tests of views.
 
 ``docs/testing.md`` is the guide. The pytest fixtures are in ``pytest_plugin.py``; pytest finds them by the package's
 entry point. Names are loaded when they are first used: every pytest run imports this package, so it must be cheap.
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.testing.faulty_disk import FaultyDisk
     from headrace.testing.raw_client import ClosedByPeer, RawClient
     from headrace.testing.topics import TopicFactory
+    from headrace.testing.view_bench import ViewTests, view_tests
 
 __all__ = [
     "BrokerProcess",
@@ -25,7 +26,9 @@ __all__ = [
     "RawClient",
     "StartFailed",
     "TopicFactory",
+    "ViewTests",
     "pass_time",
+    "view_tests",
 ]
 
 _MODULES = {
@@ -37,7 +40,9 @@ _MODULES = {
     "RawClient": "headrace.testing.raw_client",
     "StartFailed": "headrace.testing.broker_process",
     "TopicFactory": "headrace.testing.topics",
+    "ViewTests": "headrace.testing.view_bench",
     "pass_time": "headrace.testing.broker_time",
+    "view_tests": "headrace.testing.view_bench",
 }
 
 

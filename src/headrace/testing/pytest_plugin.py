@@ -1,4 +1,6 @@
-"""Pytest fixtures that give a test a Kafka broker. Installing Headrace is enough: pytest finds them by an entry point.
+"""Pytest fixtures that give a test a Kafka broker, and run tests of views.
+
+Installing Headrace is enough: pytest finds the fixtures by an entry point.
 
 =========================  ========  ==================================================================
 fixture                    scope     value
@@ -8,6 +10,7 @@ fixture                    scope     value
 ``headrace_prefix``        function  a string that begins the test's names on the session broker
 ``headrace_topic``         function  a function that creates topics on the session broker
 ``headrace_cluster``       function  :class:`headrace.testing.ClusterProcess`: three brokers as processes
+``headrace_views``         session   :class:`headrace.testing.ViewTests`: runs tests of views with Spark
 =========================  ========  ==================================================================
 
 The ini option ``headrace_settings`` holds settings for all brokers; the marker ``headrace`` those for one test.
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from headrace import Broker
     from headrace.testing.cluster_process import ClusterProcess
     from headrace.testing.topics import TopicFactory
+    from headrace.testing.view_bench import ViewTests
 
 _INI_OPTION = "headrace_settings"
 _MARKER = "headrace"
@@ -132,6 +136,16 @@ def headrace_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
     folder = tmp_path / "headrace-cluster"
     with ClusterProcess(folder, *options, session_timeout_ms=_CLUSTER_SESSION_TIMEOUT_MS) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def headrace_views() -> Iterator[ViewTests]:
+    """Runs tests of views. Spark starts with the first test, and serves all tests of the run."""
+    from headrace.testing.view_bench import ViewTests
+
+    views = ViewTests()
+    yield views
+    views.close()
 
 
 def _settings(config: pytest.Config, test: pytest.Item | None) -> dict[str, object]:

@@ -23,6 +23,12 @@ logger = getLogger(__name__)
 _CONNECT_S = 1.0
 
 
+def has_runner(project: Path) -> bool:
+    """Whether a runner may answer: its socket is there. A runner that was killed leaves its socket behind."""
+    with socket_address(socket_folder(project)) as path:
+        return Path(path).exists()
+
+
 def ask_runner(project: Path, request: Message, timeout_s: float) -> Message | None:
     """The runner's answer; None if no runner runs, or if it is busy, too slow or of another version of Headrace.
 

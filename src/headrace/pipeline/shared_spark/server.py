@@ -89,11 +89,16 @@ class SharedSparkServer:
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection:
-                check_peer(connection)
-                request = receive_message(connection, time.monotonic() + _TRANSFER_S)
-                send_message(connection, self._answered(request), time.monotonic() + _TRANSFER_S)
+                answer = self._received_and_answered(connection)
+                send_message(connection, answer, time.monotonic() + _TRANSFER_S)
         except (OSError, ProtocolError) as error:
             logger.debug("a command's request was not answered: %s", error)
+
+    def _received_and_answered(self, connection: socket.socket) -> Message:
+        """Makes room for the next request before the answer is sent: a command may ask again once it has its answer."""
+        try:
+            check_peer(connection)
+            return self._answered(receive_message(connection, time.monotonic() + _TRANSFER_S))
         finally:
             self._free.release()
 

@@ -1,7 +1,8 @@
 """``headrace views switch``, ``rollback``, ``drop`` and ``batch``: changes the existing versions of a view.
 
-A switch is one transaction and needs no runner: the catalog has the SQL view of each version. The runner drops versions
-and runs batches; the commands wait for it if a runner is running.
+A switch is one transaction and needs no runner: the catalog has the SQL view of each version. Views that read each
+other are switched together. The runner drops versions and runs batches; the commands wait for it if a runner is
+running.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 
+from headrace.pipeline.management.opened import OpenProject, is_running
 from headrace.pipeline.project.loading import VIEWS_FOLDER
 from headrace.pipeline.project.settings import Project
+from headrace.pipeline.project.switch_sets import readers_of, switch_set
 from headrace.pipeline.serving.catalog import Catalog, DesiredState, Version, VersionState, View
 from headrace.tools.shared.commands import CommandError, Output
-from headrace.tools.views.command import OpenProject, is_running, open_project
+from headrace.tools.views.command import open_project
 
 _LOOK_EVERY_S = 0.2
 #: The runner keeps versions in these states up to date, so readers may be switched to them.
@@ -28,7 +31,7 @@ def switch(options: Namespace, out: Output) -> None:
             _restart(here, view, out)
             return
         version = _wanted(here.catalog, view, options.version)
-        _switch(here, view, version, out)
+        _switch(here, view, version, out, back=False)
 
 
 def rollback(options: Namespace, out: Output) -> None:
@@ -38,7 +41,7 @@ def rollback(options: Namespace, out: Output) -> None:
             raise CommandError(
                 f"{view.name} has no earlier version: the view was never switched, or its earlier version was dropped"
             )
-        _switch(here, view, here.catalog.version(view.name, view.previous_version), out)
+        _switch(here, view, here.catalog.version(view.name, view.previous_version), out, back=True)
 
 
 def _wanted(catalog: Catalog, view: View, number: int | None) -> Version:
@@ -54,22 +57,39 @@ def _wanted(catalog: Catalog, view: View, number: int | None) -> Version:
     return newer[-1]
 
 
-def _switch(here: OpenProject, view: View, version: Version, out: Output) -> None:
+def _switch(here: OpenProject, view: View, version: Version, out: Output, *, back: bool) -> None:
+    """Switches to a version, and to the versions of other views that it is switched to with (``switch_sets``)."""
     if version.version == view.serving_version:
-        out.show(_switched(view.name, version.version, view.serving_version), f"{version.label} serves already")
+        out.show(_switched(view.name, version.version, view.serving_version, []), f"{version.label} serves already")
         return
     _check_ready(version)
     with here.database.begin() as connection:
-        serving = here.catalog.lock_view(connection, view.name).serving_version
-        version = here.catalog.version(view.name, version.version, connection)
-        _check_ready(version)
-        assert version.select_sql is not None
-        here.catalog.switch(connection, view.name, version.version, version.select_sql)
-    before = "" if serving is None else f", v{serving} before"
-    out.show(_switched(view.name, version.version, serving), f"{version.label} serves from now on{before}")
+        views = {each.name: each for each in here.catalog.views(connection)}
+        found = switch_set(version, views.values(), here.catalog.versions(None, connection), back=back)
+        before = {
+            each.view: here.catalog.lock_view(connection, each.view).serving_version for each in found.versions
+        }  # in alphabetical order, as all who lock several views do
+        locked = [here.catalog.version(*each.key, connection) for each in found.versions]
+        for each in locked:
+            _check_ready(each, version)
+        here.catalog.switch_all(connection, {each.key: each.select_sql or "" for each in locked})
+    others = [(each.view, each.version, before[each.view]) for each in locked if each.view != view.name]
+    lines = [
+        _line(name, number, was) for name, number, was in [(view.name, version.version, before[view.name]), *others]
+    ]
+    out.show(_switched(view.name, version.version, before[view.name], others), lines)
+    for name in found.left_behind:
+        out.note(f"{name} still has the earlier answer of a view that it reads: no version of {name} fits")
 
 
-def _check_ready(version: Version) -> None:
+def _line(view: str, version: int, before: int | None) -> str:
+    return f"{view} v{version} serves from now on" + ("" if before is None else f", v{before} before")
+
+
+def _check_ready(version: Version, first: Version | None = None) -> None:
+    """
+    :param first: the version that readers are switched to together with this one.
+    """
     if version.state in _READY and version.select_sql is not None:
         return
     advice = {
@@ -79,11 +99,15 @@ def _check_ready(version: Version) -> None:
         VersionState.FAILED: f"it says: {version.error}",
         VersionState.DROPPING: "apply its definition again",
     }.get(version.state, "wait a moment")
-    raise CommandError(f"{version.label} is {version.state}, so readers cannot be switched to it; {advice}")
+    together = "" if first is None or first.key == version.key else f"{first.label} needs {version.label}: "
+    raise CommandError(f"{together}{version.label} is {version.state}, so readers cannot be switched to it; {advice}")
 
 
-def _switched(view: str, version: int, before: int | None) -> dict[str, object]:
-    return {"view": view, "version": version, "before": before}
+def _switched(
+    view: str, version: int, before: int | None, others: list[tuple[str, int, int | None]]
+) -> dict[str, object]:
+    together = [{"view": name, "version": number, "before": was} for name, number, was in others]
+    return {"view": view, "version": version, "before": before, "together_with": together}
 
 
 def _restart(here: OpenProject, view: View, out: Output) -> None:
@@ -97,6 +121,13 @@ def drop(options: Namespace, out: Output) -> None:
         view = here.catalog.view(options.view)
         if options.version is None:
             with here.database.begin() as connection:
+                views = {each.name: each for each in here.catalog.views(connection)}
+                readers = readers_of(view.name, views, here.catalog.versions(None, connection))
+                if readers:
+                    raise CommandError(
+                        f"{view.name} is read by {', '.join(readers)}: drop these views first, or change their queries "
+                        "and apply them"
+                    )
                 here.catalog.retire_view(connection, view.name)
         else:
             here.catalog.set_desired_state(view.name, options.version, DesiredState.DROP)

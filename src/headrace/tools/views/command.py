@@ -1,8 +1,8 @@
 """The parser of ``headrace views``, and the parts that its subcommands share.
 
 Most commands write what the user wants into the catalog, a part of the serving database. ``run`` is the process
-that acts on it. Only ``apply``, ``explain`` and ``run`` need Spark. Each subcommand is a function of another module of
-this package, which is loaded when the subcommand is called.
+that acts on it. Only ``apply``, ``explain``, ``test`` and ``run`` need Spark. Each subcommand is a function of another
+module of this package, which is loaded when the subcommand is called.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
 from headrace.tools.shared.commands import (
@@ -26,17 +26,19 @@ from headrace.tools.shared.commands import (
 )
 
 if TYPE_CHECKING:
-    from headrace.pipeline.project.settings import Project
-    from headrace.pipeline.serving.catalog import Catalog
-    from headrace.pipeline.serving.database import Database
+    from headrace.pipeline.management.opened import OpenProject
 
 _EXAMPLES = """
 headrace views init shop --create-topics
 headrace views apply --project shop
 headrace views explain users --project shop
+headrace views test --project shop
+headrace views test users -k "moves" --update --junit report.xml --project shop
 headrace views run --project shop --serve 127.0.0.1:8090 --metrics-listen 127.0.0.1:9405
 headrace views serve --listen 0.0.0.0:8090 --tls-certificate views.pem --tls-key views.key --bearer-token-file token
 headrace views status --project shop --watch
+headrace views graph --project shop
+headrace views graph --project shop --format svg > shop.svg
 headrace views switch users --project shop
 headrace views rollback users --project shop
 headrace views drop users 1 --project shop
@@ -47,8 +49,10 @@ COMMANDS = {
     "init": ("init:init", "create a project with two example views"),
     "apply": ("apply:apply", "check the files of a project, and make new versions of changed views"),
     "explain": ("explain:explain", "say how a view is kept up to date, why, and what an event costs"),
+    "test": ("test:test", "run the tests of views: records in, rows out"),
     "list": ("status:list_views", "show the views"),
     "status": ("status:status", "show the versions with their progress and speed"),
+    "graph": ("graph.command:graph", "show the sources and views, what reads what, and how far each version is"),
     "run": ("run:run_views", "run the views of a project until a signal stops it"),
     "serve": ("run:serve", "answer queries by HTTP"),
     "switch": ("change:switch", "switch readers to another version"),
@@ -104,8 +108,10 @@ def parser() -> ArgumentParser:
     _add_init(commands)
     _add_apply(commands)
     _add_explain(commands)
+    _add_test(commands)
     _add(commands, "list")
     _add_status(commands)
+    _add_graph(commands)
     _add_run(commands)
     _add_serve(commands)
     _add_switch(commands)
@@ -161,6 +167,16 @@ def _add_explain(commands: _Commands[ArgumentParser]) -> None:
     _add_check_master(explain)
 
 
+def _add_test(commands: _Commands[ArgumentParser]) -> None:
+    test = _add(commands, "test")
+    add = test.add_argument
+    add("views", metavar="VIEW", nargs="*", help="only tests of these views")
+    add("-k", metavar="TEXT", dest="text", default="", help="only tests whose file, view or name contains this text")
+    add("--update", action="store_true", help="write the rows that the views show into the files of failed tests")
+    add("--junit", metavar="FILE", help="also write the results as JUnit XML")
+    _add_check_master(test)
+
+
 def _add_check_master(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--master",
@@ -173,6 +189,14 @@ def _add_status(commands: _Commands[ArgumentParser]) -> None:
     status = _add(commands, "status")
     status.add_argument("view", metavar="VIEW", nargs="?", help="only this one")
     status.add_argument("--watch", action="store_true", help="show progress bars until all versions have caught up")
+
+
+def _add_graph(commands: _Commands[ArgumentParser]) -> None:
+    graph = _add(commands, "graph")
+    graph.add_argument(
+        "--format", choices=["text", "mermaid", "json", "svg"], default="text",
+        help="text for a terminal, a Mermaid flowchart, JSON (as --json), or a whole SVG file (default %(default)s)",
+    )  # fmt: skip
 
 
 def _add_run(commands: _Commands[ArgumentParser]) -> None:
@@ -244,32 +268,13 @@ def _add_version(parser: ArgumentParser, meaning: str) -> None:
 # ------------------------------------------------------------------------------------------------ what commands share
 
 
-class OpenProject(NamedTuple):
-    project: Project
-    database: Database
-    catalog: Catalog
-
-
 @contextmanager
 def open_project(options: Namespace) -> Iterator[OpenProject]:
     """Opens a project's settings and its catalog. It does not read the files of views."""
-    from headrace.pipeline.project.loading import load_settings
-    from headrace.pipeline.serving.catalog import Catalog
-    from headrace.pipeline.serving.database import Database
+    from headrace.pipeline.management.opened import open_folder
 
-    project = load_settings(options.project)
-    database = Database(project.serving_url)
-    try:
-        yield OpenProject(project, database, Catalog(database))
-    finally:
-        database.close()
-
-
-def is_running(project: Project) -> bool:
-    """Whether ``headrace views run`` is running on the project."""
-    from headrace.pipeline.runner.lock import is_taken
-
-    return is_taken(project.serving_url)
+    with open_folder(options.project) as opened:
+        yield opened
 
 
 def address(text: str) -> tuple[str, int]:

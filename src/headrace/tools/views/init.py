@@ -1,4 +1,4 @@
-"""``headrace views init``: creates an example project: two views over clicks, and a script that sends clicks."""
+"""``headrace views init``: creates an example project: two views over clicks, their tests, and a script."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ def init(options: Namespace, out: Output) -> None:
         _write(folder / name, text.replace(json.dumps(DEFAULT_BOOTSTRAP_SERVER), json.dumps(options.bootstrap_server)))
     where = "" if folder.resolve() == Path.cwd() else f" --project {folder}"
     out.say(
-        f"created a project in {folder}: headrace.toml, views/pages.toml (lambda), views/users.toml (kappa), produce.py"
+        f"created a project in {folder}: headrace.toml, views/pages.toml (lambda), views/users.toml (kappa), tests, "
+        "produce.py"
     )
     if not options.create_topics:
         out.say("create its topics with: headrace topics --create --topic clicks --partitions 4")
+    out.say(f"try its tests: headrace views test{where}")
     out.say(f"next: headrace views apply{where}; headrace views run{where}; python {folder / 'produce.py'}")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from headrace.pipeline.management.command_spark import shown_path
 from headrace.pipeline.project.toml_files import Problem
 from headrace.tools.shared.commands import Output
 
@@ -20,9 +20,3 @@ def show_problems(out: Output, problems: Iterable[Problem], folder: Path | None 
         return
     for problem in found:
         out.complain(str(problem))
-
-
-def shown_path(path: Path) -> Path:
-    """The path relative to the current folder, if it is inside."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else Path(relative)

@@ -28,11 +28,12 @@ from headrace.properties import ConfigError
 from headrace.runtime.clock import SystemClock
 from headrace.tools.shared.commands import DONE, FAILED, Output, UsageError
 from headrace.tools.shared.stderr_log import log_to_stderr
-from headrace.tools.views.command import OpenProject, address, open_project
+from headrace.tools.views.command import address, open_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.pipeline.management.opened import OpenProject
     from headrace.pipeline.project.settings import Project
     from headrace.pipeline.shared_spark.protocol import Message
     from headrace.pipeline.version.metrics import PipelineMetrics
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headrace.views")
 
 _CHECK_EVERY_S = 5.0
+_RECORD_CLASSES_AFTER_S = 60.0
 
 
 class Endpoints(NamedTuple):
@@ -111,6 +113,7 @@ def _run(
     *,
     is_once: bool,
 ) -> int:
+    from headrace.pipeline.changes.follower import ChangeFollower
     from headrace.pipeline.runner.runner import Runner
     from headrace.pipeline.source_watch.watch import SourceWatch
     from headrace.pipeline.version.context import RunContext
@@ -129,8 +132,12 @@ def _run(
     )
     runner = Runner(context, java=java)
     watch = SourceWatch(context)
+    follower = ChangeFollower(
+        here.database, here.catalog, context.clock, context.client_options, project.serving_url, metrics.commits
+    )
     if is_once:
         failed = runner.run_once(stop)
+        failed += follower.run_once()
         watch.try_to_look()
         watch.close()
         return FAILED if failed else DONE
@@ -142,10 +149,25 @@ def _run(
     watching = threading.Thread(target=watch.run, args=(stop,), name="source-watch", daemon=True)
     watching.start()
     stack.callback(watching.join, 10)
+    following = threading.Thread(target=follower.run, args=(stop,), name="changes", daemon=True)
+    following.start()
+    stack.callback(following.join, 20)
+    if project.spark_class_archive:
+        _record_classes(stack)
     _tell("ready")
     runner.run(stop, _checks(lock))
     logger.info("stopped")
     return DONE
+
+
+def _record_classes(stack: ExitStack) -> None:
+    """Lets the next Java processes start faster. Waits for a while, so that this start is not delayed."""
+    from headrace.pipeline.spark.class_archive import record_in_background
+
+    timer = threading.Timer(_RECORD_CLASSES_AFTER_S, record_in_background)
+    timer.daemon = True
+    timer.start()
+    stack.callback(timer.cancel)
 
 
 def _checks(lock: RunnerLock) -> Callable[[], None]:
@@ -166,7 +188,7 @@ def _checks(lock: RunnerLock) -> Callable[[], None]:
 
 def _protection(options: Namespace, addresses: Iterable[tuple[str, int]]) -> Protection:
     """Reads the secrets and the certificate, and checks that they are enough for the addresses."""
-    from headrace.pipeline.serving.http_protection import HINTS, protection_of
+    from headrace.http_endpoints.asgi_protection import HINTS, protection_of
 
     try:
         protection = protection_of(options, os.environ)
@@ -179,10 +201,10 @@ def _protection(options: Namespace, addresses: Iterable[tuple[str, int]]) -> Pro
 
 
 def _serve_beside(stack: ExitStack, url: str, endpoints: Endpoints) -> None:
-    from headrace.pipeline.serving.http import HttpServer
+    from headrace.pipeline.changes.http import FeedServer
 
     host, port = endpoints.listen["serve"]
-    server = HttpServer(url, host, port, endpoints.protection)
+    server = FeedServer(url, host, port, endpoints.protection)
     thread = threading.Thread(target=server.run, name="http", daemon=True)
     thread.start()
 
@@ -221,7 +243,7 @@ def _serve_metrics(stack: ExitStack, metrics: PipelineMetrics, endpoints: Endpoi
 
 
 def serve(options: Namespace, _out: Output) -> None:
-    from headrace.pipeline.serving.http import serve as serve_http
+    from headrace.pipeline.changes.http import serve as serve_http
 
     host, port = address(options.listen)
     serve_http(options.project, host, port, _protection(options, [(host, port)]))

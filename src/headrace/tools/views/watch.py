@@ -18,11 +18,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from headrace.pipeline.management.opened import OpenProject, is_running
+from headrace.pipeline.management.progress import LogEnds, VersionProgress, read_progress
 from headrace.pipeline.progress.progress_log import time_left
 from headrace.pipeline.serving.catalog import DesiredState, VersionState
 from headrace.tools.shared.commands import FAILED, CommandError, Output
-from headrace.tools.views.command import OpenProject, is_running
-from headrace.tools.views.progress import LogEnds, VersionProgress, read_progress
 
 _LOOK_EVERY_S = 0.5
 _RATE_OVER_S = 10.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -13,8 +15,6 @@ from typing import TYPE_CHECKING
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.project.loading import Draft
 from headrace.pipeline.project.toml_files import Problem
-from headrace.tools.shared.commands import Output
-from headrace.tools.views.problems import shown_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +29,11 @@ _MASTER = "local[1]"
 class CommandSpark:
     """
     :param master: Spark's master, if the command is to start its own Spark in any case.
+    :param note: tells the user what takes a while.
     """
 
-    def __init__(self, draft: Draft, master: str | None, out: Output) -> None:
-        self._draft, self._master, self._out = draft, master, out
+    def __init__(self, draft: Draft, master: str | None, note: Callable[[str], None]) -> None:
+        self._draft, self._master, self._note = draft, master, note
         self._folder = draft.project.folder
 
     @cached_property
@@ -51,7 +52,7 @@ class CommandSpark:
             return []
         for doubt in doubts.values():
             placed = replace(doubt, file=shown_path(self._folder / doubt.file))
-            self._out.note(f"{placed}; asking Spark's own parser")
+            self._note(f"{placed}; asking Spark's own parser")
         from headrace.pipeline.spark.sql_parser import syntax_problems
 
         queries = {name: self._draft.project.views[name].query for name in doubts}
@@ -104,11 +105,17 @@ class CommandSpark:
     @contextmanager
     def own_session(self) -> Iterator[SparkSession]:
         """
-        :raises SparkMissing: if Spark does not start.
+        :raises SparkMissing: if Spark does not start, or if this process has a session of Spark, which a check would
+            change and stop.
         """
-        from headrace.pipeline.spark.session import open_session
+        from headrace.pipeline.spark.session import SparkMissing, open_session
 
-        self._out.note("starting Spark to check the queries, which takes some seconds")
+        if _has_session():
+            raise SparkMissing(
+                "this process has a session of Spark, and Headrace needs its own: stop it, or start 'headrace views "
+                "run', whose Spark is then used"
+            )
+        self._note("starting Spark to check the queries, which takes some seconds")
         logging.getLogger("py4j").setLevel(logging.ERROR)
         project = self._draft.project
         session = open_session(project, self._master or _MASTER, log_name="spark-apply.log", is_short=True)
@@ -116,3 +123,18 @@ class CommandSpark:
             yield session
         finally:
             session.stop()
+
+
+def _has_session() -> bool:
+    """Whether this process, a notebook for example, uses Spark itself."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
+
+
+def shown_path(path: Path) -> Path:
+    """The path relative to the current folder, if it is inside."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else Path(relative)

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.maintenance.ways import stored_way
+from headrace.pipeline.management.opened import OpenProject
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Progress, Report, Version, VersionState
 from headrace.pipeline.serving.schema_changes import SchemaChange, SchemaChanges
 from headrace.pipeline.serving.version_costs import Cost, VersionCosts
 from headrace.runtime.clock import SystemClock
-from headrace.tools.views.command import OpenProject
 
 if TYPE_CHECKING:
-    from headrace import Consumer
+    from headrace.client.consumer.sync_consumer import Consumer
     from headrace.client.types import TopicPartition
 
 _TIMEOUT_MS = 2_000
@@ -175,7 +175,8 @@ class LogEnds:
             self.silent_until = time.monotonic() + _TIMEOUT_MS / 1000
 
     def _ask(self) -> dict[TopicPartition, tuple[int, int]]:
-        from headrace import Consumer, TopicPartition
+        from headrace.client.consumer.sync_consumer import Consumer
+        from headrace.client.types import TopicPartition
 
         if self.consumer is None:
             config = {**self.project.log_options, "bootstrap.servers": self.project.bootstrap}
@@ -192,6 +193,12 @@ class LogEnds:
             return None
         definition = ViewDefinition.from_dict(version.definition)
         return {place: found for place, found in self.ranges.items() if definition.reads(place.topic)}
+
+    def records_of(self, definition: ViewDefinition) -> int | None:
+        """How many records the log has for a view; None if the log does not answer."""
+        if self.ranges is None:
+            return None
+        return sum(end - start for place, (start, end) in self.ranges.items() if definition.reads(place.topic))
 
     def close(self) -> None:
         if self.consumer is not None:
