@@ -1,4 +1,4 @@
-"""What ACLs cost: Headrace with an authorizer and 10,000 rules against Headrace without, in alternating turns.
+"""Measures the cost of ACLs: Headrace with an authorizer and 10,000 rules against Headrace without, in turns.
 
 Both brokers serve PLAINTEXT. The clients are anonymous, and a rule allows what they do: they are no super users, whom a
 broker would recognize faster. The rules are made by a super user who logs in at a second listener.

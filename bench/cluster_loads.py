@@ -118,7 +118,7 @@ def leader_killed(cluster: Cluster, topic: str) -> float:
 
 
 def _rest() -> None:
-    """What was before is over: brokers are heard of by nothing but their heartbeats, at any moment between two."""
+    """Waits until the cluster is idle: brokers send nothing but heartbeats. The time is random."""
     time.sleep(random.uniform(2.0, 4.0))
 
 

@@ -1,4 +1,4 @@
-"""Do ordinary clients get their answers while others take all they can? Headrace beside Apache Kafka 4.3.0, in one run.
+"""Measures the answers to ordinary clients beside greedy clients: Headrace and Apache Kafka 4.3.0, in one run.
 
     .venv/bin/python bench/fairness.py [--quick] [--write] [--side SIDE] [--without CLIENT ...]
 

@@ -1,4 +1,4 @@
-"""What quotas cost and how exact they are: Headrace against Apache Kafka 4.3.0 in one run. Prints tables.
+"""Measures the cost and the exactness of quotas: Headrace against Apache Kafka 4.3.0 in one run. Prints tables.
 
     .venv/bin/python bench/limits.py [--quick] [--write] [--only PART ...]
 

@@ -1,4 +1,4 @@
-"""Defines the loads of ``limits.py`` and what they measure: clients that are held to a quota, and one that is not.
+"""Defines the loads of ``limits.py`` and what they measure: clients with a quota, and a client without a quota.
 
 Both brokers measure a rate over eleven windows of a second. A client that begins as fast as it may uses ten seconds'
 worth of its quota in the first second, waits until this second counts no more, and begins again: a burst about every
@@ -24,9 +24,9 @@ from servers import Server, java
 
 VALUE_BYTES = 10_000
 MB = 1_000_000
-#: For so long all windows count, with the one that is in progress.
+#: The time that all windows cover, with the current one.
 SPAN_SECONDS = 11
-#: For so long a client does not try to have more than its quota.
+#: A client does not try to exceed its quota for this time.
 _PACED_SECONDS = 15
 LIMITED = "limited"
 

@@ -197,7 +197,7 @@ def admin(server: Server) -> AdminClient:
 
 
 def machine() -> str:
-    """What the numbers were measured on."""
+    """Describes the machine on which the numbers were measured."""
     model = next(
         (
             line.split(":", 1)[1].strip()

@@ -1,4 +1,4 @@
-"""How long a micro-batch takes in a view that is maintained by touched keys, and how that grows with the master data.
+"""Measures the micro-batches of views that are kept by touched keys, and how their time grows with the master data.
 
     .venv/bin/python bench/touched.py [--events 5000000 50000000] [--rounds 40] [--quick]
 

@@ -27,11 +27,11 @@ class Asker(RawClient):
         )  # fmt: skip
 
     def partitions(self, topic: str) -> list[Any]:
-        """What the broker knows of them, by number."""
+        """The partitions of a topic in the broker's metadata, by number."""
         return sorted(self.metadata([topic]).topics[0].partitions, key=lambda one: one.partition_index)
 
     def create_topic(self, name: str, replication_factor: int) -> int:
-        """A topic of one partition; the error code."""
+        """Creates a topic of one partition; returns the error code."""
         topic = {
             "name": name, "num_partitions": 1, "replication_factor": replication_factor, "assignments": [],
             "configs": [],

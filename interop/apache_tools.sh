@@ -116,7 +116,7 @@ console() {
             --timeout-ms 3000 --formatter-property print.key=true --formatter-property key.separator==
     done >"$work/console.out"
     same records "$(sort "$work/console.out")" "$(lines | sort)"
-    # From an offset, so many, and only what is committed.
+    # From an offset, two records, and only committed ones.
     tool consumer.ConsoleConsumer $(at) --topic console --partition 0 --offset 3 --max-messages 2 \
         --isolation-level read_committed --formatter-property print.offset=true >"$work/console.out"
     same offsets "$(grep -oE 'Offset:[0-9]+' "$work/console.out" | paste -sd' ')" 'Offset:3 Offset:4'

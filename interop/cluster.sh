@@ -94,7 +94,7 @@ kills_under_load() {
 }
 
 elections() {
-    # Whoever was killed has the leaderships again for which it is preferred.
+    # A broker that was killed leads again the partitions for which it is the preferred leader.
     tool LeaderElectionCommand $(at) --election-type preferred --all-topic-partitions
     local partition preferred
     for partition in 0 3 5; do

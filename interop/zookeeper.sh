@@ -120,7 +120,7 @@ zk_lines() {
 # Times, transaction ids and session ids differ from run to run.
 zk_masked() { sed -E 's/^([cm]time =).*/\1/; s/^([cmp]Zxid = 0x|ephemeralOwner = 0x)[0-9a-f]+/\1/'; }
 
-zk_same_lines() { # FILE: what either shell says to these lines, whoever serves
+zk_same_lines() { # FILE: both shells answer these lines alike, with either server
     # Each shell is asked with a line at a time on two streams; only together they are in order.
     zk_lines | shell_of_theirs 2>&1 | zk_masked | sort >"$work/theirs.$1"
     { zk_lines | shell_of_ours 2>&1 || true; } | zk_masked | sort >"$work/ours.$1"

@@ -1,4 +1,4 @@
-"""What ``script/demo`` shows. Every step checks what it claims; the first that is not so ends it with exit code 1.
+"""Runs ``script/demo``. Every step checks its claim; the first claim that fails ends the demo with exit code 1.
 
 First the log by itself (``demo_log``), then views over it (``demo_views``). Broker and views are processes of their
 own, started as a user would start them.

@@ -50,7 +50,7 @@ class Tally:
 
 
 class ClickStream:
-    """``produce`` writes so many at once; ``start`` goes on with so many a second, until ``stop``."""
+    """Sends clicks: ``produce`` sends a number at once; ``start`` sends a number per second, until ``stop``."""
 
     def __init__(self, broker: RunningBroker) -> None:
         admin = AdminClient(client_settings(broker))

@@ -1,4 +1,4 @@
-"""What both parts of ``script/demo`` use: a broker as a process, and steps that check what they claim."""
+"""Holds the parts that both halves of ``script/demo`` share: a broker as a process, and steps that check claims."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ class Certificate:
         }
 
     def trust_store(self) -> dict[str, str]:
-        """The options of whoever trusts this certificate."""
+        """The options of a side that trusts this certificate."""
         return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": self.issuer}
 
     def write(self, folder: Path, name: str = "server") -> dict[str, str]:
         """Writes the stores as files.
 
-        :returns: the options of whoever has this certificate, and trusts its issuer.
+        :returns: the options of a side that has this certificate, and trusts its issuer.
         """
         keys, trusted = folder / f"{name}.pem", folder / f"{name}-issuer.pem"
         keys.write_text(self.key + self.chain)

@@ -116,6 +116,8 @@ def test_functions_are_short():
 def test_every_module_says_what_it_is_for():
     check("missing_docstrings", tidy_rules.missing_docstrings(src()))
     check("unfinished_docstrings", tidy_rules.unfinished_docstrings(src()))
+    check("question_docstrings", tidy_rules.question_docstrings([*src(), *programs()]))
+    check("question_docstrings_of_functions", tidy_rules.question_docstrings_of_functions(src()))
 
 
 def test_the_rules_of_size_and_docstrings_find_what_is_bad():
@@ -129,6 +131,10 @@ def test_the_rules_of_size_and_docstrings_find_what_is_bad():
         assert tidy_rules.unfinished_docstrings(bad(f'"""{docstring}"""')) == ["src/headrace/log/bad.py"]
     for docstring in ("Reads files.", "``start``: starts a broker.\n\nmore"):
         assert tidy_rules.unfinished_docstrings(bad(f'"""{docstring}"""')) == []
+    assert tidy_rules.question_docstrings(bad('"Which files are read."')) == ["src/headrace/log/bad.py"]
+    assert tidy_rules.question_docstrings(bad('"Reads what is there."')) == []
+    named = bad("def f():\n 'What is read.'\nclass G:\n 'Whether files are read.'")
+    assert tidy_rules.question_docstrings_of_functions(named) == ["src/headrace/log/bad.py: f"]
 
 
 # -- unused code
@@ -275,6 +281,10 @@ def test_rates_say_per():
     check("wrong_rates", tidy_rules.wrong_rates(prose()))
 
 
+def test_sentences_repeat_the_noun():
+    check("odd_sentences", tidy_rules.odd_sentences(prose()))
+
+
 def test_nothing_refers_to_a_document_outside_of_the_repository():
     check("outside_references", tidy_rules.outside_references(prose()))
 
@@ -305,6 +315,12 @@ def test_the_rule_of_rates_finds_what_is_bad(line):
 )
 def test_the_rule_of_rates_lets_pass_what_is_good(line):
     assert tidy_rules.wrong_rates(bad(line)) == []
+
+
+@pytest.mark.parametrize("line", ["Whoever comes later waits.", "keeps those that are new", "goes on with so many"])
+def test_the_rule_of_odd_sentences_finds_what_is_bad(line):
+    assert tidy_rules.odd_sentences(bad(line, "docs/a.md")) == [f"docs/a.md: {line}"]
+    assert tidy_rules.odd_sentences(bad("There are so many that a table is needed.")) == []
 
 
 @pytest.mark.parametrize(

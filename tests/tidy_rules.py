@@ -77,6 +77,27 @@ def unfinished_docstrings(sources: Iterable[Source]) -> list[str]:
     return found
 
 
+#: A docstring that begins like this asks a question, and does not say what the module or the function does.
+_QUESTION = re.compile(r"(What|Who|Whom|Whose|Which|Whether|How|Why|Where|When)\b")
+#: Functions and classes may begin with "Whether" or "How": many return a bool or a number.
+_QUESTION_OF_FUNCTION = re.compile(r"(What|Who|Where|When)\b")
+
+
+def question_docstrings(sources: Iterable[Source]) -> list[str]:
+    """Modules whose docstring begins with a question word instead of "Reads", "Holds" or "The leader's side"."""
+    return [source.path for source in sources if _QUESTION.match(ast.get_docstring(source.tree) or "")]
+
+
+def question_docstrings_of_functions(sources: Iterable[Source]) -> list[str]:
+    """Functions and classes whose docstring begins with a question word."""
+    return [
+        f"{source.path}: {node.name}"
+        for source in sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, Function | ast.ClassDef) and _QUESTION_OF_FUNCTION.match(ast.get_docstring(node) or "")
+    ]
+
+
 # -- unused code
 
 
@@ -125,7 +146,7 @@ def _definitions(source: Source) -> Iterator[tuple[ast.AST, str, ast.ClassDef | 
                     yield inner, f"{node.name}.{inner.name}", node
 
 
-#: Bases that call no methods of their own accord.
+#: Bases that never call methods of their subclasses.
 _PLAIN_BASES = {"ABC", "BaseException", "Enum", "Exception", "Flag", "Generic", "IntEnum", "NamedTuple", "Protocol"}
 
 
@@ -299,6 +320,19 @@ _RATES = re.compile(
 def wrong_rates(sources: Iterable[Source]) -> list[str]:
     """Lines with a rate or a ratio that does not say "per": bytes per second, one file per API."""
     return _lines(sources, lambda line: bool(_RATES.search(line)))
+
+
+#: Words that cost a reader a second reading, because they replace a noun.
+_ODD_WORDS = re.compile(
+    r"\b(whoever|whosoever|whomever|is to be had|of its own accord|what it (was|is) then|by itself it|one that is"
+    r"|those that are|in vain|by hand of|a second and a)\b|\b(?<!not )so many\b(?! (that|times))",
+    re.IGNORECASE,
+)
+
+
+def odd_sentences(sources: Iterable[Source]) -> list[str]:
+    """Lines with words that replace a noun: "whoever", "those that are", "goes on with so many"."""
+    return _lines(sources, lambda line: bool(_ODD_WORDS.search(line)))
 
 
 #: Documents that are not in this repository, and people's words for them.

@@ -171,7 +171,7 @@ class Row:
     prepare: Callable[[Cell, Any], None] | None = None
     #: Sends the request in another way, and returns what is to be compared.
     ask: Callable[[Cell, Any], Any] | None = None
-    #: Fields of the answer that are shown besides those that are always shown.
+    #: Fields of the answer that are shown besides the fields that are always shown.
     shows: frozenset[str] = frozenset()
     #: Fields that are not shown.
     hides: frozenset[str] = frozenset()

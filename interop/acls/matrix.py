@@ -82,7 +82,7 @@ def _answer(cell: Cell, session: Session) -> Any:
 
 
 def with_accepted(expected: Facts) -> Facts:
-    """What Headrace should answer: Apache Kafka's answers, but for the differences that have a reason."""
+    """Returns the expected answers of Headrace: Apache Kafka's answers, but for differences with a reason."""
     accepted = json.loads(DIFFERENCES.read_text())
     return {row: {**by_column, **accepted.get(row, {"answers": {}})["answers"]} for row, by_column in expected.items()}
 

@@ -44,7 +44,7 @@ def observe_scene(name: str, address: str) -> dict[str, Any]:
 
 
 def with_accepted(expected: Facts) -> Facts:
-    """What Headrace should answer: Apache Kafka's answers, but for the differences that have a reason."""
+    """Returns the expected answers of Headrace: Apache Kafka's answers, but for differences with a reason."""
     accepted = json.loads(DIFFERENCES.read_text())
     return {
         scene: {**steps, **{step: each["answer"] for step, each in accepted.get(scene, {}).items()}}

@@ -112,7 +112,7 @@ class Client(RawClient):
         return {config.name: config.value for config in answer.configs}
 
     def list_resources(self, kinds: Sequence[int] | None) -> str | list[str]:
-        """The kinds and names of resources with settings: brokers, and those that are called "listed"; or the error.
+        """The kinds and names of resources with settings: brokers, and the resources called "listed"; or the error.
 
         :param kinds: None for the first version of the request, which asks for subscriptions.
         """

@@ -1,7 +1,7 @@
 """A broker and short words for what tests say to it.
 
 The handlers' tests speak only the protocol, so they hold for any Kafka. ``HEADRACE_TEST_KAFKA=host:port`` runs them
-against one that is already there (Apache Kafka 4.3 passes them but where a test is marked ``ours``).
+against a running broker (Apache Kafka 4.3 passes them but where a test is marked ``ours``).
 """
 
 import asyncio

@@ -50,7 +50,7 @@ class ClusterMemberHarness:
         self.group_configs = GroupConfigs()
         self.scram_users = ScramUsers()
         self.client_metrics = Subscriptions()
-        #: The parts beside those that are tested.
+        #: The parts that are not tested here.
         self.parts = Recorder()
         self.registration = ClusterRegistration(
             self.config, DataFolders([str(folder)], Disk()), self.endpoints, self.coordination, clock

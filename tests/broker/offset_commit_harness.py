@@ -10,7 +10,7 @@ RANGE_SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00%c%b\xff\xff\xff\xff"
 
 
 class Group:
-    """A group, and whoever commits for it: nobody (the default), or a member."""
+    """A group, and the member that commits for it, or none (the default)."""
 
     def __init__(self, client, name=None):
         self.client = client

@@ -1,4 +1,4 @@
-"""The folders of a broker, as clients hear of them."""
+"""The folders of a broker, as clients see them in responses."""
 
 from pathlib import Path
 

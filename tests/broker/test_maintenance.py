@@ -1,4 +1,4 @@
-"""What the broker does by itself as time passes; the clock moves only when told."""
+"""The periodic work of a broker, on a manual clock."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""What goes wrong has an exception of its own, in the blocking clients as in the others, and says what to do.
+"""Errors of the clients: each has an exception of its own, in blocking and asyncio clients, and says what to do.
 
 Headrace has no rules of who may do what yet, so where one is wanted, a handler of the broker is replaced by one that
 refuses.

@@ -198,12 +198,12 @@ class ControllerHarness:
         await self.hand.set(topic_path(topic), assigned._replace(partitions=partitions).to_json())
         await self.settle()
 
-    async def wish_deletion(self, *topics):
+    async def request_deletion(self, *topics):
         for topic in topics:
             await self.hand.create(f"{DELETE_TOPICS}/{topic}")
         await self.settle()
 
-    async def wish_moves(self, moves):
+    async def request_moves(self, moves):
         await self.hand.create(REASSIGN_PARTITIONS, Reassignment(moves).to_json())
         await self.settle()
 

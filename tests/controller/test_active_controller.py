@@ -299,7 +299,7 @@ async def test_what_is_left_of_deletions_is_counted(harness):
     controller = harness.controller
     harness.silent.add(3)
     await harness.stop(2)
-    await harness.wish_deletion("t")
+    await harness.request_deletion("t")
     # 1 has answered, 3 has not yet, and 2 is dead.
     assert controller.metrics.topics_to_delete_count == 1
     assert controller.metrics.replicas_to_delete_count == 3
@@ -308,7 +308,7 @@ async def test_what_is_left_of_deletions_is_counted(harness):
         controller.metrics.replicas_ineligible_to_delete_count,
     ) == (1, 2)
     await harness.controller.reassign({("u", 0): (3,)})
-    await harness.wish_deletion("u")
+    await harness.request_deletion("u")
     assert controller.metrics.topics_ineligible_to_delete_count == 2
     assert controller.metrics.replicas_ineligible_to_delete_count == 2
 

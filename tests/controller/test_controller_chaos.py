@@ -31,8 +31,8 @@ class Chaos:
         harness, chance = self.harness, self.random
         acts = (
             self.create, self.create, self.grow, self.delete, self.stop, self.start, self.start, self.expire, self.move,
-            self.wish_move, self.change_isr, self.change_isr, self.remove_controller, self.raise_epoch, self.shut_down,
-            self.elect, self.mute,
+            self.request_move, self.change_isr, self.change_isr, self.remove_controller, self.raise_epoch,
+            self.shut_down, self.elect, self.mute,
         )  # fmt: skip
         try:
             await chance.choice(acts)()
@@ -59,7 +59,7 @@ class Chaos:
         await self.harness.grow(await self.topic(), self.replicas())
 
     async def delete(self):
-        await self.harness.wish_deletion(await self.topic())
+        await self.harness.request_deletion(await self.topic())
 
     async def stop(self):
         if len(self.harness.members) > 1:
@@ -75,8 +75,8 @@ class Chaos:
     async def move(self):
         await self.harness.controller.reassign({await self.partition(): self.random.choice([None, self.replicas()])})
 
-    async def wish_move(self):
-        await self.harness.wish_moves({await self.partition(): self.replicas() for _ in range(2)})
+    async def request_move(self):
+        await self.harness.request_moves({await self.partition(): self.replicas() for _ in range(2)})
 
     async def change_isr(self):
         """By a leader that lives."""

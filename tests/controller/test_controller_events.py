@@ -1,4 +1,4 @@
-"""How the active controller processes events, with a tree in this process and brokers that respond."""
+"""The active controller processes events, with a tree in this process and brokers that respond."""
 
 import asyncio
 
@@ -89,7 +89,7 @@ async def test_a_topic_is_deleted_when_all_replicas_are(harness):
     await harness.create_topic("other", (1, 2))
     harness.silent.add(3)
     harness.channel.take()
-    await harness.wish_deletion("t")
+    await harness.request_deletion("t")
     sent = list(harness.channel.sent)
     assert harness.channel.take_deletes() == {(1, "t", 0), (2, "t", 0), (2, "t", 1), (3, "t", 1)}
     metadata = [one for request in sent if isinstance(request, UpdateMetadata) for one in request.partitions]
@@ -112,17 +112,17 @@ async def test_a_topic_with_strange_znodes_below_is_deleted_with_them(harness):
     await harness.create_topic("t", (1,))
     await harness.hand.create(f"{partitions_path('t')}/0/strange")
     await harness.hand.create(f"{partitions_path('t')}/7")
-    await harness.wish_deletion("t")
+    await harness.request_deletion("t")
     assert not await harness.exists(topic_path("t"))
 
 
-async def test_the_wish_to_delete_what_is_not_there_goes(harness):
-    await harness.wish_deletion("nothing")
+async def test_a_request_to_delete_a_missing_topic_is_removed(harness):
+    await harness.request_deletion("nothing")
     assert not await harness.exists(delete_topic_path("nothing"))
 
 
-async def test_a_topic_that_is_wished_away_before_the_controller_knows_it(harness):
-    """The controller is at an earlier wish while the topic and the wish come."""
+async def test_a_topic_is_deleted_before_the_controller_knows_it(harness):
+    """The controller is busy with an earlier deletion while the topic and the request for its deletion come."""
     await harness.hand.create(delete_topic_path("before"))
     assigned = TopicAssignment(random_uuid(), {0: (1,)})
     await harness.hand.create(topic_path("t"), assigned.to_json())
@@ -135,7 +135,7 @@ async def test_a_topic_that_is_wished_away_before_the_controller_knows_it(harnes
 async def test_deletion_can_be_disabled():
     harness = await ControllerHarness(delete_topic_enable=False).start(1)
     await harness.create_topic("t", (1,))
-    await harness.wish_deletion("t")
+    await harness.request_deletion("t")
     assert await harness.exists(topic_path("t"))
     assert not await harness.exists(delete_topic_path("t"))
     await harness.stop()
@@ -144,7 +144,7 @@ async def test_deletion_can_be_disabled():
 async def test_deletion_goes_on_with_the_next_controller(harness):
     await harness.create_topic("t", (1, 2))
     harness.silent.add(2)
-    await harness.wish_deletion("t")
+    await harness.request_deletion("t")
     assert await harness.exists(topic_path("t"))
     harness.silent.clear()
     await harness.hand.delete(CONTROLLER)
@@ -390,7 +390,7 @@ async def test_a_move_is_cancelled_or_refused_when_asked(harness):
 
 async def test_partitions_move_by_znode(harness):
     await harness.create_topic("t", (1, 2), (1, 2), (1, 2))
-    await harness.wish_moves({("t", 0): (2, 3), ("t", 1): (3, 1), ("t", 2): (1, 2), ("no", 0): (1,), ("t", 9): (9,)})
+    await harness.request_moves({("t", 0): (2, 3), ("t", 1): (3, 1), ("t", 2): (1, 2), ("no", 0): (1,), ("t", 9): (9,)})
     # What is done, or cannot be, is out of it at once.
     left = Reassignment.from_json((await harness.hand.get(REASSIGN_PARTITIONS))[0]).replicas
     assert left == {("t", 0): (2, 3), ("t", 1): (3, 1)}
@@ -406,14 +406,14 @@ async def test_partitions_move_by_znode(harness):
     assert not await harness.exists(REASSIGN_PARTITIONS)
     assert (await harness.assignment("t")).partitions == {0: (2, 3), 1: (3, 1), 2: (1, 2)}
     # The znode is watched again.
-    await harness.wish_moves({("t", 2): (2, 1)})
+    await harness.request_moves({("t", 2): (2, 1)})
     assert (await harness.assignment("t")).partitions[2] == (2, 1)
     assert not await harness.exists(REASSIGN_PARTITIONS)
 
 
 async def test_a_move_that_is_asked_for_later_supersedes_that_of_the_znode(harness):
     await harness.create_topic("t", (1,), (1,))
-    await harness.wish_moves({("t", 0): (2,), ("t", 1): (2,)})
+    await harness.request_moves({("t", 0): (2,), ("t", 1): (2,)})
     await harness.controller.reassign({("t", 0): (3,)})
     await harness.settle()
     assert harness.controller.reassignments()["t", 0].target == (3,)
@@ -424,7 +424,7 @@ async def test_a_move_that_is_asked_for_later_supersedes_that_of_the_znode(harne
 async def test_a_move_that_is_asked_for_later_and_refused_leaves_that_of_the_znode(harness):
     await harness.create_topic("t", (1,), (1,))
     wished = {("t", 0): (2,), ("t", 1): (2,)}
-    await harness.wish_moves(wished)
+    await harness.request_moves(wished)
     answers = await harness.controller.reassign({("t", 0): (9,), ("t", 1): ()})
     assert {type(error) for error in answers.values()} == {InvalidReplicaAssignment}
     await harness.settle()

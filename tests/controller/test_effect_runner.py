@@ -242,7 +242,7 @@ async def test_a_life_over_connections_that_break(seed):
     await harness.grow("t", (2,))
     assert await harness.state("t", 3) == (2, 0, (2,))
     await harness.create_topic("u", (1, 2))
-    await harness.wish_deletion("u", "none")
+    await harness.request_deletion("u", "none")
     assert not await harness.exists(topic_path("u"))
     assert await harness.hand.children("/admin/delete_topics") == []
     await harness.hand.delete("/controller")

@@ -1,4 +1,4 @@
-"""Which brokers hold each partition."""
+"""The choice of the brokers that hold each partition."""
 
 from collections import Counter
 

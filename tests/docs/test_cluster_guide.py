@@ -101,7 +101,7 @@ class Shell:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many in a row."""
+    """Returns the first of ``count`` free ports in a row."""
     while True:
         first = free_port()
         try:

@@ -224,7 +224,7 @@ class Client:
             answer = self.beat(**fields)
         except KafkaError as error:
             self.is_in = False
-            self.owned = {}  # whoever is refused lets go of everything
+            self.owned = {}  # a refused member gives up all its partitions
             self.harness.events.append(f"{self.name}: {error.code.name}")
             return self
         self.is_in, self.epoch = True, answer.epoch

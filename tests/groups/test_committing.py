@@ -1,4 +1,4 @@
-"""Which clients may commit to which groups, and which offsets expire."""
+"""Commits: the clients that may commit to a group, and the offsets that expire."""
 
 import pytest
 from group_harness import GroupHarness

@@ -1,4 +1,4 @@
-"""Which shard a group belongs to, and the errors until the shard is loaded."""
+"""The shard of a group, and the errors until the shard is loaded."""
 
 import pytest
 from group_harness import GroupHarness, ListJournal

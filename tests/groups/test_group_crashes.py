@@ -16,7 +16,7 @@ PARTS = "before", "after"
 
 
 class Life:
-    """What clients do and what they were told."""
+    """The requests of clients, and their answers."""
 
     def __init__(self):
         self.harness = GroupHarness()
@@ -111,7 +111,7 @@ def test_dies(at, part):
 
 
 def come_back(harness):
-    """What clients do: who is not known any more joins as a new one, and who hears of a rebalance joins again."""
+    """The clients: an unknown member joins as a new member, and a member that learns of a rebalance joins again."""
     for client in harness.clients.values():
         client.is_joining = False  # its connection went with the broker
     for _ in range(4):

@@ -186,6 +186,6 @@ def test_retention_replaces_no_file_while_the_event_loop_waits(tmp_path):
     assert disk.replaced == []
     assert log.epochs.entries == [(2, log.log_start_offset)]
     start_offset = log.log_start_offset
-    assert harness.reborn().epochs.entries == [(2, start_offset)], "whoever loads the file cuts its start"
+    assert harness.reborn().epochs.entries == [(2, start_offset)], "a load of the file cuts its start"
     assert harness.restarted().epochs.entries == [(2, start_offset)]
     harness.kill()

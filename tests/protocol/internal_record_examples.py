@@ -1,7 +1,7 @@
 """Records of the internal topics as Apache Kafka 4.3.0 writes them.
 
 The fields were given to Kafka's own generated classes (by their JSON converters), which wrote the bytes. A field that a
-version does not have is given all the same: whoever writes that version leaves it out.
+version does not have is given all the same: a writer of that version leaves the field out.
 """
 
 from typing import Any, NamedTuple

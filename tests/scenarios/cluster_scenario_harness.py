@@ -22,7 +22,7 @@ _PASSING = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIM
 
 
 def until(condition, what, timeout_s=PATIENCE_S, *, why=lambda: ""):
-    """Waits until something is so; what it was then.
+    """Waits until a condition is true; returns the condition's value.
 
     :param why: what to say of it if it is not.
     """
@@ -72,7 +72,7 @@ class ClusterScenarioHarness:
         until(lambda: self._is_made(new), f"the topic {topic}")
 
     def _is_made(self, new):
-        """Whoever is asked may die."""
+        """Creates a topic; returns whether that worked. The broker that is asked may die."""
         try:
             self.admin.create_topics([new], request_timeout=20)[new.topic].result()
         except KafkaException as error:
@@ -88,7 +88,7 @@ class ClusterScenarioHarness:
         try:
             return self._asker.list_topics(timeout=3)
         except KafkaException:
-            return None  # it asked one that is dead, or stands still
+            return None  # the broker that was asked is dead or paused
 
     def partition(self, index=0, topic=None):
         return self.metadata().topics[topic or self.topic].partitions[index]
@@ -127,8 +127,8 @@ class ClusterScenarioHarness:
         until(lambda: self.alive() == sorted(self.cluster.brokers), "all brokers")
 
     def mend(self, *topics):
-        """Whoever was killed or paused comes back, all of these topics is in sync, and no broker leads it all: as one
-        does when all others came back before it."""
+        """Brings back killed and paused brokers, and waits until these topics are in sync and no broker leads all of
+        their partitions. One broker leads all of them if all others came back before it."""
         for number, broker in self.cluster.brokers.items():
             if broker.is_running:
                 self.cluster.resume(number)
@@ -261,7 +261,7 @@ class Load:
             self._end()
 
     def flows(self, count=500):
-        """Waits for so many more acknowledgements."""
+        """Waits for ``count`` more acknowledgements."""
         goal = self.count + count
         until(lambda: self.count >= goal, f"{count} acknowledgements")
 

@@ -430,7 +430,7 @@ def test_millions_of_records_in_a_few_kilobytes_are_not_all_in_memory(served, to
 
 
 def test_a_bomb_on_a_plain_topic_is_stored_as_it_came(served, bombs):
-    """Nothing decodes it; whoever reads it is the one to decide."""
+    """The broker does not decode the batch; its readers decide."""
     assert served.produce(with_body(bombs[Codec.zstd], codec=Codec.zstd)) == 0
 
 

@@ -23,7 +23,7 @@ PARTITIONS = 3
 #: Records a partition, and after how many acknowledged ones in all the broker is killed.
 COUNT = 4_000
 KILLS_AT = (2_000, 6_000)
-#: How many records may be on their way: so many are under the broker's feet when it dies.
+#: The largest number of unacknowledged records: up to this many are in flight when the broker dies.
 ON_THE_WAY = 2_000
 PATIENCE_S = 30.0
 SETTINGS = (

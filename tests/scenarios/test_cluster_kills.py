@@ -15,7 +15,7 @@ from headrace.testing.raw_client import RawClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-#: How often each broker is bounced: in script/test as often as fits into so many seconds, but once.
+#: How often each broker is restarted: in script/test as often as the time allows, but at least once.
 ROUNDS = 5
 ROUNDS_S = None if "HEADRACE_SOAK" in os.environ else 8.0
 

@@ -54,7 +54,7 @@ def others(number):
 
 @contextmanager
 def under_load(harness, network):
-    """What is done within is mended at the end; then all is as it was, though the load went on, and topics are made."""
+    """Repairs the faults of its block, and checks that the cluster is whole again, under load, with a new topic."""
     with Load(harness) as load:
         load.flows()
         yield load
@@ -67,7 +67,7 @@ def under_load(harness, network):
 
 
 def written(harness, index=0):
-    """What the tree says of a partition: any broker may be the last to know."""
+    """Returns the state of a partition in the tree: any broker may be the last to know it."""
     path = partition_state_path(harness.topic, index)
     return PartitionState.from_json(zookeeper_shell(harness.cluster.zookeeper_address, "get", path).encode())
 
@@ -77,8 +77,8 @@ def leads_no_more(harness, number):
 
 
 def wait_until_all_follow(harness):
-    """Who comes back takes itself for the leader until it is told otherwise: its metadata is as old as its log. Once
-    it is in the ISR, it has heard."""
+    """A returning broker takes itself for the leader until it gets a request: its metadata is as old as its log. Once
+    it is in the ISR, it has got the request."""
     until(lambda: all(len(written(harness, index).isr) == len(BROKERS) for index in range(3)), "all replicas in sync")
 
 
@@ -112,7 +112,7 @@ def test_a_controller_that_reaches_no_other_broker(harness, network):
     controller = harness.controller
     with under_load(harness, network):
         network.cut(f"broker-{controller}", *others(controller))
-        time.sleep(2 * SESSION_S)  # so that it may try, and whoever waits for it notice
+        time.sleep(2 * SESSION_S)  # so that the broker tries, and its clients notice
 
 
 def test_a_follower_that_is_heard_but_does_not_hear(harness, network):

@@ -29,7 +29,7 @@ from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response
 LONGEST_MS = 50
 #: To store 1 MiB takes a millisecond or two, and 10 MB in one go more than ten.
 _LONGEST_STORE_MS = 6
-#: Handled in one go, so many elements took 100 to 500 ms.
+#: Handled in one go, this many elements took 100 to 500 ms.
 COUNT = 30_000
 #: A busy neighbour can double one measurement, but not each of them. A loop that is not in slices fails each time.
 _TRIES = 3

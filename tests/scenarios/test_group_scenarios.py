@@ -57,7 +57,7 @@ class GroupScenarioHarness:
 
 
 class Member:
-    """One consumer: what it asks and hears is noted as ``name what``."""
+    """One consumer: its requests and the answers are noted as ``name what``."""
 
     def __init__(self, harness, name):
         self.harness = harness

@@ -14,7 +14,7 @@ from headrace.protocol.record_body import Record
 from headrace.protocol.records import Codec
 from headrace.testing.raw_client import RawClient
 
-#: Read on the loop's thread, so many records took 300 ms and more.
+#: Read on the loop's thread, this many records took 300 ms and more.
 COUNT = 200_000
 TIME_MS = 1_700_000_000_000
 

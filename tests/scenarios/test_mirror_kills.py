@@ -74,7 +74,7 @@ def servers(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
 
 
 def write(address: str, first: int, count: int) -> None:
-    """So many more numbers to each partition."""
+    """Sends ``count`` more numbers to each partition."""
     with Producer(bootstrap_servers=address) as producer:
         for start in range(first, first + count, BATCH):
             table = pa.table({"value": [b"%d" % number for number in range(start, start + BATCH)]})

@@ -19,7 +19,7 @@ from views_process import VIEWS, ViewsProject
 
 IS_SOAK = "HEADRACE_SOAK" in os.environ
 KILLS = int(os.environ.get("HEADRACE_SOAK", "1"))
-#: For a test with so many kills, with all the patience that it has at each.
+#: The time for a test with this many kills: each kill may need its whole timeout.
 TIMEOUT_S = 600 + 60 * KILLS
 _SEED = int(os.environ.get("HEADRACE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 _HISTORY = 6000

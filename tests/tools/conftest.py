@@ -1,7 +1,7 @@
 """A broker for the commands of a test module, and what the tests put into it by the bare protocol.
 
-``HEADRACE_TEST_BROKERS=3`` makes it a cluster of so many, with ids from 0 on. Tests that say what one broker shows fail
-there; what others do must not.
+``HEADRACE_TEST_BROKERS=3`` makes it a cluster of three brokers, with ids from 0 on. Tests of a single broker's
+output fail there; all others must pass.
 """
 
 from __future__ import annotations

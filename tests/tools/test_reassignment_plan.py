@@ -1,4 +1,4 @@
-"""Where partitions go: files, proposals, throttles and progress."""
+"""Plans of reassignments: files, proposals, throttles and progress."""
 
 from collections import Counter
 

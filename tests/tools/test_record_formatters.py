@@ -1,4 +1,4 @@
-"""What console-consumer makes of a record."""
+"""The formatters of console-consumer."""
 
 import json
 from struct import pack

@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, one line for a failure, output in three forms."""
+"""The parts that all commands share: exit codes, one line for a failure, output in three forms."""
 
 import io
 import json

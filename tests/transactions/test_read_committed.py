@@ -1,4 +1,4 @@
-"""What a read_committed consumer gets: from any offset, with any fetch size, while many producers run transactions."""
+"""The records of a read_committed consumer: from any offset, with any fetch size, beside many producers."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,7 @@ class Story:
     def __init__(self, harness):
         self.harness = harness
         self.producers = [harness.start(f"p{number}") for number in range(PRODUCERS)]
-        #: (offset, value, producer), and of those that are decided: committed or not.
+        #: (offset, value, producer); and for ended transactions: committed or not.
         self.written, self.open, self.outcome = [], {}, {}
 
     def write(self, number):

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class RoleContext(NamedTuple):
-    """What a role uses of its broker."""
+    """The parts of its broker that a role uses."""
 
     config: BrokerConfig
     runtime: BrokerRuntime
@@ -78,7 +78,7 @@ class RoleContext(NamedTuple):
 
 
 class PartitionController(Protocol):
-    """What clients may ask of a controller: elections and reassignments of partitions."""
+    """The requests of clients to a controller: elections and reassignments of partitions."""
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, how: ElectionStrategy

@@ -67,7 +67,7 @@ class FetchSession:
 
 
 class FetchContext:
-    """What one request asks for, with its session."""
+    """The partitions that one request asks for, with its session."""
 
     __slots__ = ("is_incremental", "partitions", "session")
 

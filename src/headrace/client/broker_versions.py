@@ -1,4 +1,4 @@
-"""Which versions of which APIs a broker supports, and which of them a client uses."""
+"""Chooses the version of each API that a client uses, from the versions that a broker supports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Versions = Mapping[int, tuple[int, int]]
 
 
 class BrokerApis(NamedTuple):
-    """What a broker says in ApiVersions."""
+    """The answer of a broker to ApiVersions."""
 
     address: str
     versions: Versions = {}  # noqa: RUF012  a tuple's default is not a class attribute

@@ -77,7 +77,7 @@ class TopicInfo(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp: the producer (create_time) or the broker (``message.timestamp.type``)."""
+    """The source of a record's timestamp: the producer (create_time) or the broker (``message.timestamp.type``)."""
 
     create_time = 0
     log_append_time = 1

@@ -45,7 +45,7 @@ class BatchPositions:
         hints[base_offset] = position
 
     def find(self, offset: int, size_bytes: int) -> int:
-        """Where the batch with an offset begins: the size of the file for offsets behind the last batch, and
+        """Returns the position of the batch with an offset: the size of the file for offsets behind the last batch, or
         UNKNOWN_POSITION if the batch is not remembered."""
         offsets = self._offsets
         if offsets and offset >= offsets[0]:

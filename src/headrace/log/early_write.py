@@ -3,14 +3,14 @@
 To write a mebibyte takes a quarter of a millisecond, and as long as the disk wants if the disk is busy. The event loop
 must not wait so long for a batch of many mebibytes. The steps:
 
-1. The loop begins an early write (:func:`begin_early_write`). Nothing else is appended to the log meanwhile: whoever
-   can wait, waits for the end (:meth:`EarlyWrite.call_at_end`).
+1. The loop begins an early write (:func:`begin_early_write`). Nothing else is appended to the log meanwhile: callers
+   that can wait, wait for the end (:meth:`EarlyWrite.call_at_end`).
 2. A thread checks the batch and writes it, except for its first 16 bytes, behind the end of the active segment
    (:meth:`EarlyWrite.run`). These bytes do not count yet, and the thread changes nothing else.
 3. The loop appends the batch like any other batch: it checks the role, the producer and everything else that may have
    changed meanwhile. If all is well, it writes the first 16 bytes (:meth:`EarlyWrite.complete`).
 
-Whoever has to change the end of the log before step 3 (a marker, a new leader, a stop) ends the early write first:
+A caller that has to change the log's end before step 3 (a marker, a new leader, a stop) ends the early write first:
 :meth:`EarlyWrite.end` waits for the thread and cuts off its bytes. The append then writes the batch itself.
 
 A crash before step 3 leaves 16 zero bytes, and a batch of length 0 is no batch: recovery cuts it off. So a batch that

@@ -5,7 +5,7 @@ offsets both rise from line to line. The file is read at first use and rewritten
 may name an epoch whose first batch was not written; recovery drops that epoch. So an epoch without a batch need not be
 in the file: a broker that becomes the leader of a thousand partitions writes no file.
 
-If the log's start moves, the file is not written: whoever loads the file cuts its start again. Retention often moves
+If the log's start moves, the file is not written: a load of the file cuts its start again. Retention often moves
 the start of busy logs, and to replace a file may take long (42 ms were seen), while the event loop waits for the disk.
 """
 

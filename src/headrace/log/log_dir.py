@@ -5,7 +5,7 @@ still works. The first ``OSError`` takes the whole dir offline, as in Kafka: a d
 before a restart. Every log of the dir looks at ``error`` before it does anything.
 
 A file or folder that is deleted is first renamed and added to :class:`PendingDeletes`. It is unlinked later
-(``file.delete.delay.ms``) by whoever runs :meth:`PendingDeletes.delete_due`, on any thread. After a crash the renamed
+(``file.delete.delay.ms``) by :meth:`PendingDeletes.delete_due`, which may run on any thread. After a crash the renamed
 files are found by their suffix.
 """
 
@@ -119,7 +119,7 @@ class LogDir:
             self.disk.close(fd)
 
     def take_offline(self, error: OSError) -> StorageError:
-        """Takes the dir offline; returns the error to raise to whoever was using it.
+        """Takes the dir offline; returns the error to raise to the code that was using the dir.
 
         A process that has no file descriptor left fails only the one operation: the disk is not to blame.
         """
@@ -133,5 +133,5 @@ class LogDir:
         return self.offline_error()
 
     def offline_error(self) -> StorageError:
-        """The error for whoever uses a dir that is offline."""
+        """The error for uses of a dir that is offline."""
         return StorageError(f"log dir {self.path} is offline: {self.error}")

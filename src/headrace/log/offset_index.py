@@ -104,7 +104,7 @@ class OffsetIndex:
 def read_entries(data: bytes) -> Iterator[tuple[int, int]]:
     """The relative offsets and positions in a file, without any check, for tools that show damaged files.
 
-    Apache Kafka allocates the file in its full length, so the entries end at the first one that is all zeros.
+    Apache Kafka allocates the file in its full length, so the entries end at the first entry that is all zeros.
     """
     for relative_offset, position in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
         if relative_offset == position == 0:

@@ -107,7 +107,7 @@ class PartitionLog:
         return self._topic_id
 
     def unusable(self) -> StorageError:
-        """The error for whoever uses a log that is closed, or whose dir is offline."""
+        """The error for uses of a log that is closed, or whose dir is offline."""
         return StorageError(f"{self.folder} is closed") if self.log_dir.error is None else self.log_dir.offline_error()
 
     # -- append -----------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class PartitionLog:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest transaction begins that is open, or whose end is not below the high watermark yet."""
+        """The first offset of the earliest transaction that is open, or whose end is at or above the high watermark."""
         return self.producers.first_unstable_offset(self.high_watermark)
 
     @property

@@ -310,7 +310,7 @@ class Segment:
             position += header.size_bytes
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch begins whose last offset is at or above an offset; the file's size if there is none."""
+        """Returns the position of the first batch whose last offset is at or above an offset, or the file's size."""
         if self.offset_index is None:
             self._load_for_reading()
         position = self.positions.find(offset, self.size_bytes)

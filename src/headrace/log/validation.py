@@ -39,7 +39,7 @@ _MAX_RECORD_ERRORS = 1000
 
 
 class Origin(Enum):
-    """Who wrote a batch. That decides how much of the batch is checked."""
+    """The writer of a batch. The writer decides how much of the batch is checked."""
 
     CLIENT = auto()
     COORDINATOR = auto()

@@ -52,7 +52,7 @@ class FrameReader:
         self._spares = spares
 
     def room(self) -> memoryview:
-        """Where to receive; never empty."""
+        """The free part of the buffer, for the next receive; never empty."""
         pending_bytes, capacity_bytes = self._end - self._start, len(self._buffer)
         if pending_bytes == 0:
             self._start = self._end = 0
@@ -73,8 +73,7 @@ class FrameReader:
         return self._view[self._end :]
 
     def spare(self) -> memoryview:
-        """What is left of the buffer behind the received bytes; may be empty. Frames that were received stay where they
-        are."""
+        """The rest of the buffer behind the received bytes; may be empty. Received frames do not move."""
         return self._view[self._end :]
 
     def shrink(self) -> None:

@@ -147,7 +147,7 @@ def _decoded(body: bytes, slices: Iterable[RecordSlice]) -> Iterator[Record]:
 
 
 def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
-    """Where each record lies, its key, and whether it has a value. Record headers are skipped.
+    """Yields the place of each record, its key, and whether the record has a value. Record headers are skipped.
 
     :raises InvalidRecord: if lengths do not fit the bytes.
     """

@@ -24,7 +24,7 @@ from headrace.registry.state import State
 @dataclass(frozen=True)
 class Settings:
     """
-    :param advertised: the address that other registries use; empty host and port 0 stand for the one that is served.
+    :param advertised: the address that other registries use; empty host and port 0 stand for the served address.
     :param admin, consumer, producer: the options of the clients.
     """
 

@@ -223,7 +223,7 @@ class State:
 
 
 def _scopes(subject: str | None) -> list[str | None]:
-    """Where settings for a subject may be: the subject, its context, all subjects."""
+    """Returns the scopes that may have settings for a subject: the subject, its context, all subjects."""
     if subject is None:
         return [None]
     context = context_of(subject)

@@ -48,7 +48,7 @@ class EpochLog(Protocol):
 
 
 class TruncationPoint(NamedTuple):
-    """Where a follower truncates its log."""
+    """The offset at which a follower truncates its log."""
 
     #: The log has to end here. If the log ends here already, its epochs must still be truncated: the last epoch may
     #: have begun without a record.
@@ -58,7 +58,7 @@ class TruncationPoint(NamedTuple):
 
 
 def truncation_point(log: EpochLog, leader_end: EpochEnd) -> TruncationPoint:
-    """Where a follower truncates its log after the leader has answered with its epoch end."""
+    """Returns the point to which a follower truncates its log after the leader has answered with its epoch end."""
     next_offset = log.next_offset
     if leader_end.end_offset == UNKNOWN:
         # The leader has no such epochs. All replicas had the records below the high watermark; the others may differ.

@@ -33,7 +33,7 @@ class Truncation(Enum):
 
 
 class FollowerState(Enum):
-    """What a follower does next."""
+    """The next step of a follower."""
 
     #: The follower truncates its log to the records that the leader has too.
     TRUNCATING = auto()

@@ -63,7 +63,7 @@ class Timer:
         return task
 
     def next_due_ms(self) -> int | None:
-        """When, in monotonic time, to call ``advance`` next; None if no task is pending."""
+        """The monotonic time of the next call of ``advance``; None if no task is pending."""
         first_ready = self._ready.first()
         if first_ready is not None:
             return first_ready.expiration_ms

@@ -147,7 +147,7 @@ class DelayQueue:
             self._on_new_head()
 
     def next_expiration_ms(self) -> int | None:
-        """When the earliest bucket that is not empty expires. Empty buckets before it are removed."""
+        """The expiration time of the earliest bucket that is not empty. Empty buckets before it are removed."""
         heap = self._heap
         while heap:
             expiration_ms, _, bucket = heap[0]

@@ -81,7 +81,7 @@ class BrokerProcess:
 
     @property
     def log(self) -> str:
-        """What the process has written to standard error so far."""
+        """Returns the text that the process has written to standard error so far."""
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace")
 

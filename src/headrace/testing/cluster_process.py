@@ -123,7 +123,7 @@ class ClusterProcess:
         self.brokers[number] = self._start(number, self.addresses[number])
 
     def log(self, number: int) -> str:
-        """What a broker has written to standard error since its last start."""
+        """Returns the text that a broker has written to standard error since its last start."""
         return self.brokers[number].log
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
 """Runs a PostgreSQL server in a process of its own, in a temporary folder, for tests.
 
-The server is the one that is installed (Debian's packages, or ``initdb`` on the path). PostgreSQL refuses to run as
+The module runs the installed server (Debian's packages, or ``initdb`` on the path). PostgreSQL refuses to run as
 root, so root starts it as the user ``postgres``, or else as ``nobody``. The server does not flush to disk: data
 survives a kill of the server, but not a crash of the machine.
 """

@@ -134,7 +134,7 @@ class _Daemon:
 
 
 def _packages() -> list[str]:
-    """Where executors find this package, which may not be installed in their Python."""
+    """Returns the folders in which executors find this package. The package may not be installed in their Python."""
     return [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
 
 

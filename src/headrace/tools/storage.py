@@ -53,7 +53,7 @@ _User = tuple[str, str, ScramCredential]
 
 @dataclass(frozen=True)
 class _Contents:
-    """What ``format`` writes."""
+    """The cluster id and the users that ``format`` writes."""
 
     cluster_id: str | None
     users: Sequence[_User]

@@ -118,7 +118,7 @@ def _settings(options: argparse.Namespace) -> TreeSettings:
 
 
 def _addresses(options: argparse.Namespace, settings: TreeSettings) -> tuple[Address | None, Address | None]:
-    """Where to listen without and with TLS."""
+    """Returns the addresses to listen on, without TLS and with TLS."""
     secure = settings.secure_address if options.secure_listen is None else _address(options.secure_listen)
     if options.listen is not None:
         return _address(options.listen), secure

@@ -40,7 +40,7 @@ RETRY_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class TransactionContext:
-    """What the shards need from their broker."""
+    """The parts of their broker that the shards use."""
 
     clock: Clock
     timer: Timer

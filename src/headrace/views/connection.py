@@ -92,7 +92,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 class Connection:
-    """Where the views are. Any thread may call its methods. Use :func:`connect`."""
+    """A connection to the server of the views. Any thread may call its methods. Use :func:`connect`."""
 
     def __init__(
         self, host: str, port: int | None, path: str, tls: ssl.SSLContext | None, headers: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What the log says about failed logins: one line for many, and never a line that a client has written."""
+"""The log of failed logins: one line for many, and never a line that a client has written."""
 
 from __future__ import annotations
 

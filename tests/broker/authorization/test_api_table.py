@@ -270,7 +270,7 @@ def test_a_client_without_rights_gets_and_changes_nothing(broker, recorder, api)
 
 @pytest.mark.parametrize("api", CHECKED, ids=lambda api: api.label)
 def test_the_table_has_nothing_that_the_handler_does_not_ask_for(broker, recorder, api):
-    """Some questions come only if the answer to another one was yes: each right is the only one that is missing."""
+    """Some questions come only if the answer to another one was yes: so one right at a time is missing."""
     wanted = {(need.operation, need.resource_type) for need in NEEDS[api]}
     asked: set[Any] = set()
     for denied in sorted(wanted):

@@ -1,4 +1,4 @@
-"""Which authorizer a broker has, and what it says at its start."""
+"""The choice of a broker's authorizer, and its log lines at the start."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a member of a cluster passes on to its parts."""
+"""A member of a cluster: the values and events that it passes on to its parts."""
 
 from types import SimpleNamespace
 

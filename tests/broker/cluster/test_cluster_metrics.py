@@ -1,4 +1,4 @@
-"""What the metrics of replicas, of fetchers and of the session with ZooKeeper say of what happens to them."""
+"""The metrics of replicas, of fetchers and of the session with ZooKeeper, after events of each."""
 
 from types import SimpleNamespace
 

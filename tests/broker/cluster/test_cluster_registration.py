@@ -1,4 +1,4 @@
-"""Who a broker is in a cluster: ids, the registration, and what an earlier life has left."""
+"""The identity of a broker in a cluster: ids, the registration, and the rest of an earlier registration."""
 
 import asyncio
 import json

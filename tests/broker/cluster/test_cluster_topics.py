@@ -1,4 +1,4 @@
-"""Topics of a cluster as wishes in the tree, and waiting until they have come true."""
+"""Topics of a cluster: any broker writes them to the tree, and waits until the controller has created them."""
 
 import asyncio
 import json
@@ -114,7 +114,7 @@ async def test_a_topic_that_moves_does_not_grow(topics, broker):
         await topics.add_partitions("t", 2, None)
 
 
-async def test_a_deletion_is_a_wish(topics, broker):
+async def test_a_deletion_is_requested_in_the_tree(topics, broker):
     await topics.create(NewTopic("t", 1, 1))
     await topics.delete("t")
     await topics.delete("t")

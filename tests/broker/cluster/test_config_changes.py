@@ -1,4 +1,4 @@
-"""Settings in the tree, and how changes of them get round."""
+"""Settings in the tree, and how brokers learn of their changes."""
 
 import asyncio
 

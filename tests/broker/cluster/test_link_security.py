@@ -1,4 +1,4 @@
-"""How brokers connect to each other: stores and credentials of their listener, read again when they change."""
+"""Connections between brokers: stores and credentials of their listener, read again when they change."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Connections between brokers: one a purpose, opened again when they have ended or the broker has moved."""
+"""Connections between brokers: one per purpose, opened again when they have ended or the broker has moved."""
 
 import asyncio
 

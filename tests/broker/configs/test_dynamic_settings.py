@@ -1,4 +1,4 @@
-"""Which settings change at run time: compared with Apache Kafka, and each one with the test that shows its effect."""
+"""Settings that change at run time: compared with Apache Kafka, and each one with the test that shows its effect."""
 
 import ast
 import csv

@@ -54,7 +54,7 @@ REFUSED = [
     "zookeeper.ssl.ocsp.enable=true",
     "zookeeper.sasl.client=true",
 ]
-#: What says in so many words that there shall be no security, or says nothing.
+#: Settings that ask for no security explicitly, or ask for nothing.
 ACCEPTED = [
     "listeners=INSIDE://127.0.0.1:0\nlistener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL\n"
     "inter.broker.listener.name=INSIDE",

@@ -1,4 +1,4 @@
-"""AlterConfigs: what is given becomes all that is set."""
+"""AlterConfigs: the settings of the request replace all settings of the resource."""
 
 import pytest
 from broker_harness import BROKER, TOPIC, Client, all_versions, unique

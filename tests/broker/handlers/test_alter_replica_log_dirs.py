@@ -87,14 +87,14 @@ def test_unknown_topic_and_partition(client, topic):
     assert alter(client, target, topic, 5) == ErrorCode.unknown_topic_or_partition
 
 
-def test_a_partition_that_comes_later_goes_where_it_was_wished(client, topic):
+def test_a_partition_that_comes_later_goes_to_the_requested_dir(client, topic):
     """Not to the folder that has the fewest, which is the other one."""
-    ((wished, _),), _ = places(client, topic)
+    ((requested, _),), _ = places(client, topic)
     name = unique()
-    assert alter(client, wished, name) == ErrorCode.unknown_topic_or_partition
+    assert alter(client, requested, name) == ErrorCode.unknown_topic_or_partition
     client.create_topic(name)
     ((folder, _),), future = places(client, name)
-    assert (folder, future) == (wished, [])
+    assert (folder, future) == (requested, [])
 
 
 def test_a_folder_that_failed(client, topic, ours):

@@ -1,4 +1,4 @@
-"""ApiVersions: the table of what is spoken, and stepping down to it."""
+"""ApiVersions: the table of supported versions, and the answer to clients with newer ones."""
 
 from struct import pack, unpack_from
 

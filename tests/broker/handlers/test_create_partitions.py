@@ -1,4 +1,4 @@
-"""CreatePartitions: more of them, never fewer."""
+"""CreatePartitions: the number of partitions grows, and never shrinks."""
 
 import pytest
 from broker_harness import all_versions, unique

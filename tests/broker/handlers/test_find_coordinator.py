@@ -1,4 +1,4 @@
-"""FindCoordinator: by which broker a group or a transactional id is looked after."""
+"""FindCoordinator: the broker that coordinates a group or a transactional id."""
 
 from contextlib import ExitStack
 

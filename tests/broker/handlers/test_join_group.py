@@ -1,4 +1,4 @@
-"""JoinGroup: who gets into a group, in each version."""
+"""JoinGroup: the members that a group accepts, in each version."""
 
 from contextlib import ExitStack
 

@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, and topics that come into being by being asked for."""
+"""Metadata: brokers, topics, and topics that the request itself creates."""
 
 from uuid import uuid4
 

@@ -1,4 +1,4 @@
-"""OffsetDelete: what may be taken back, and from whom."""
+"""OffsetDelete: the offsets that may be deleted, and of which groups."""
 
 import pytest
 from broker_harness import unique

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: what other brokers' coordinators send, and whoever ends a hanging transaction by hand."""
+"""WriteTxnMarkers: from coordinators on other brokers, and from a user who ends a hanging transaction."""
 
 import pytest
 from broker_harness import all_versions, unique

@@ -61,7 +61,7 @@ def produce(broker, topic, count):
 
 @contextmanager
 def consumed(broker, topic, count):
-    """A consumer that has read so many records, and is still there."""
+    """A consumer that has read ``count`` records, and is still open."""
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused", "enable.auto.commit": False}
     consumer = Consumer(settings)
     try:

@@ -1,4 +1,4 @@
-"""Whether the kernel could encrypt TLS: found out at run time, and said in the log. It is not used."""
+"""The check at run time whether the kernel could encrypt TLS, and its log line. Headrace does not use kTLS."""
 
 import errno
 

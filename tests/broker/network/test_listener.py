@@ -1,4 +1,4 @@
-"""Who may connect, how many, how long: the limits on connections, on a live broker."""
+"""The limits on connections, on a live broker: allowed addresses, numbers, and idle times."""
 
 import logging
 import socket

@@ -1,4 +1,4 @@
-"""What is counted of a request, without a broker; requests of other brokers are exempt from quotas on time."""
+"""The time and the bytes of a request that count, without a broker; requests of brokers need no quota on time."""
 
 from time import perf_counter_ns
 from types import SimpleNamespace

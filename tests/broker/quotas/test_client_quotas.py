@@ -1,4 +1,4 @@
-"""Which quota limits a client: Kafka's precedence, against a plain model of Kafka's two steps (tags, then limit)."""
+"""The quota that limits a client: Kafka's precedence, against a plain model of Kafka's two steps (tags, then limit)."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""How many connections are made per second, on a broker whose clock the tests move (KIP-612)."""
+"""Limits on connections per second (KIP-612), on a broker whose clock the tests move."""
 
 import socket
 from contextlib import ExitStack, suppress
@@ -34,7 +34,7 @@ def is_answered(client):
 
 
 def until_accepted(broker, count):
-    """Waits until the broker has accepted so many connections, or does not accept more."""
+    """Waits until the broker has accepted ``count`` connections, or does not accept more."""
     for _ in range(1000):
         if on_loop(broker, lambda: len(broker.core.connections)) >= count:
             return

@@ -17,7 +17,7 @@ def manual():
 
 
 def create(client, *topics, version=7, validate_only=False):
-    """Creates topics with so many partitions."""
+    """Creates topics, each with its number of partitions."""
     named = [
         {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": (), "configs": ()}
         for name, count in topics

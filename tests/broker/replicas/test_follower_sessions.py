@@ -1,4 +1,4 @@
-"""How long a follower's fetch waits: one timer serves many requests of a session."""
+"""The wait of a follower's fetch: one timer serves many requests of a session."""
 
 import asyncio
 from types import SimpleNamespace

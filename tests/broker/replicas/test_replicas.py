@@ -102,11 +102,11 @@ async def test_changes_of_the_isr_count_once_they_are_written(harness):
     def counts():
         return leader.replicas.isr_shrinks, leader.replicas.isr_expands, leader.replicas.failed_isr_updates
 
-    def wish_without_the_follower():
+    def propose_isr_without_the_follower():
         change = leader.partition().leader._propose_removing({2})
         leader.replicas.isr_change_requested(leader.partition(), change)
 
-    wish_without_the_follower()
+    propose_isr_without_the_follower()
     assert counts() == (0, 0, 0)
     await until(lambda: leader.partition().leader.isr == (1,), "the smaller ISR")
     assert counts() == (1, 0, 0)
@@ -116,7 +116,7 @@ async def test_changes_of_the_isr_count_once_they_are_written(harness):
     await harness.coordination.set(
         partition_state_path("t", 0), (await harness.state()).to_json()
     )  # somebody else writes
-    wish_without_the_follower()
+    propose_isr_without_the_follower()
     await until(lambda: leader.partition().leader.pending is None, "the refusal")
     assert counts() == (1, 1, 1)
 
@@ -191,7 +191,7 @@ async def test_below_min_insync_replicas_writes_are_not_visible_until_it_is_lowe
     assert (await leader.produce(b"a", acks=1)).error_code is ErrorCode.none
     fetched = await leader.fetch(0)
     assert (fetched.high_watermark, len(fetched.records or b"")) == (0, 0)
-    # Whoever leads next cannot know where what is committed ends.
+    # The next leader cannot know the end of the committed records.
     await harness.lead(1, (1, 2), epoch=1, isr=(1,), to=(1,))
     partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
     topics = [{"name": "t", "partitions": partitions}]
@@ -400,12 +400,12 @@ async def test_a_replica_is_made_in_the_log_dir_that_was_asked_for_before_it_cam
     await harness.lead(1, (1,))
     broker = harness.brokers[2]
     broker.metadata.put(TopicInfo("t", TOPIC_ID, (PartitionInfo(1, 0, (1,), (1,), ()),)))
-    wished = broker.logs.log_dirs[1].path
-    dirs = [{"path": wished, "topics": [{"name": "t", "partitions": [0]}]}]
+    requested = broker.logs.log_dirs[1].path
+    dirs = [{"path": requested, "topics": [{"name": "t", "partitions": [0]}]}]
     answer = await broker.ask(Api.ALTER_REPLICA_LOG_DIRS, 2, dirs=dirs)
     assert answer.results[0].partitions[0].error_code is ErrorCode.replica_not_available
     await harness.lead(1, (1, 2), epoch=1, isr=(1,))
-    assert broker.partition().log.log_dir.path == wished
+    assert broker.partition().log.log_dir.path == requested
 
 
 async def test_a_throttled_follower_catches_up_slowly_and_then_fully(harness):

@@ -1,4 +1,4 @@
-"""How much throttled replicas get, on a clock that is moved by hand."""
+"""The bytes that throttled replicas get, on a manual clock."""
 
 from headrace.broker.quotas.rates import RateLimit, Windows
 from headrace.testing import ManualClock

@@ -1,4 +1,4 @@
-"""Which metrics the subscriptions ask of a client."""
+"""The metrics that subscriptions ask a client for."""
 
 from headrace.broker.telemetry.subscriptions import Demand, Subscriptions
 

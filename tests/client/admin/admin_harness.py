@@ -1,6 +1,6 @@
 """A broker for the tests of the admin client, and what other clients do to it meanwhile.
 
-``HEADRACE_TEST_KAFKA=host:port`` runs them against one that is already there; Apache Kafka 4.3 passes them, with
+``HEADRACE_TEST_KAFKA=host:port`` runs them against a running broker; Apache Kafka 4.3 passes them, with
 ``group.initial.rebalance.delay.ms=0``, but where a test is marked ``ours``.
 """
 

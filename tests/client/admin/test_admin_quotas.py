@@ -22,7 +22,7 @@ def created(name: str, code: int) -> dict[str, object]:
 
 
 def refusing(times: int, throttle_ms: int = THROTTLE_MS) -> FakeBroker:
-    """A broker that accepts the topic "other", and refuses all others so many times."""
+    """A broker that accepts the topic "other", and refuses each other topic ``times`` times."""
     broker = serving_a_topic(FakeBroker())
     left = [times]
 

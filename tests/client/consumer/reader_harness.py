@@ -1,6 +1,6 @@
 """A broker for the tests of the consumer, records to read, and ways to wait for what a group does.
 
-``HEADRACE_TEST_KAFKA=host:port`` runs them against one that is already there; Apache Kafka 4.3 passes them, with
+``HEADRACE_TEST_KAFKA=host:port`` runs them against a running broker; Apache Kafka 4.3 passes them, with
 ``group.initial.rebalance.delay.ms=0`` and ``group.consumer.heartbeat.interval.ms`` low.
 """
 
@@ -80,7 +80,7 @@ def values(records: Iterable[ConsumedRecord]) -> list[str]:
 
 
 async def read(consumer: AsyncConsumer, count: int) -> list[ConsumedRecord]:
-    """So many records and no more."""
+    """Reads ``count`` records, and no more."""
     found: list[ConsumedRecord] = []
     while len(found) < count:
         found += await consumer.poll(100, count - len(found))

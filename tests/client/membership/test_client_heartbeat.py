@@ -1,4 +1,4 @@
-"""When a member must be heard, and when it was away for too long."""
+"""The schedule of a member's heartbeats, and the time after which a member was away for too long."""
 
 from headrace.client.membership.heartbeat import HeartbeatSchedule
 from headrace.testing import ManualClock

@@ -1,4 +1,4 @@
-"""What is mirrored under which name; records split by topic, and paired with where they went."""
+"""The choice and the names of mirrored topics; records split by topic, and paired with their target offsets."""
 
 import numpy as np
 import pyarrow as pa

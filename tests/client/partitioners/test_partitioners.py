@@ -1,4 +1,4 @@
-"""Where records without a key go."""
+"""The partitions of records without a key."""
 
 from collections import Counter
 from random import Random

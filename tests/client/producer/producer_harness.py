@@ -1,4 +1,4 @@
-"""What the tests of the producers read back with: plain fetches, no consumer."""
+"""Reads back the records of the producers' tests: by plain fetches, without a consumer."""
 
 from headrace.client.cluster import Cluster
 from headrace.client.config import AdminConfig

@@ -1,4 +1,4 @@
-"""Tasks that are started again by whoever still misses what they do."""
+"""Named tasks: the next caller that needs the result starts a task again."""
 
 import asyncio
 

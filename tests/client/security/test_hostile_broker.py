@@ -1,4 +1,4 @@
-"""What a hostile or impostor broker can make a client do: little, and for a limited time. A client gives up nothing."""
+"""A hostile or impostor broker: a client does little for it, for a limited time, and tells it no secret."""
 
 import asyncio
 from contextlib import contextmanager, suppress

@@ -55,7 +55,7 @@ class AskingBroker(FakeBroker):
         return self.of(Api.PUSH_TELEMETRY)
 
     async def pushed(self, count: int) -> None:
-        """Waits for so many pushes."""
+        """Waits for ``count`` pushes."""
         while len(self.pushes) < count:
             self.has_push.clear()
             await asyncio.wait_for(self.has_push.wait(), 10)

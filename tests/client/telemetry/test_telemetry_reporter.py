@@ -1,4 +1,4 @@
-"""What a client sends next, and when: the states of KIP-714, on a clock that the test moves."""
+"""The next request of a client, and its time: the states of KIP-714, on a manual clock."""
 
 from datetime import timedelta
 from math import inf

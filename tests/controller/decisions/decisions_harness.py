@@ -24,12 +24,12 @@ def live_broker(broker_id, epoch=1, rack=None):
 
 
 class Tree:
-    """What ZooKeeper has. Every write of a state is checked against the one before."""
+    """The content of ZooKeeper. Every write of a state is checked against the state before."""
 
     def __init__(self):
         self.topics: dict[str, TopicAssignment] = {}
         self.states: dict[tuple[str, int], Leadership] = {}
-        self.wishes: set[str] = set()
+        self.topics_to_delete: set[str] = set()
         self.controller_epoch = 0
         self.state_writes = 0
         #: Called before a write: someone else may be faster.
@@ -82,7 +82,7 @@ class DecisionsHarness:
             self.context.add_topic(topic, assigned)
         for partition, leadership in self.tree.states.items():
             self.context.set_leadership(partition, leadership)
-        for topic in sorted(self.tree.wishes):
+        for topic in sorted(self.tree.topics_to_delete):
             self.context.queue_deletion(topic)
         self.run(cluster_changes.on_controller_failover(self.context))
 
@@ -110,7 +110,7 @@ class DecisionsHarness:
             tree.topics[effect.topic] = effect.assignment
         elif isinstance(effect, DeleteTopic):
             del tree.topics[effect.topic]
-            tree.wishes.discard(effect.topic)
+            tree.topics_to_delete.discard(effect.topic)
             for partition in [one for one in tree.states if one[0] == effect.topic]:
                 del tree.states[partition]
         elif isinstance(effect, ClearReassignments):
@@ -133,7 +133,7 @@ class DecisionsHarness:
     # What happens
 
     def create(self, topic, *assignment):
-        """A topic's znode is there; the controller hears of it."""
+        """Creates a topic's znode, and notifies the controller."""
         known = self.tree.topics.get(topic)
         partitions = {**known.partitions, **dict(enumerate(assignment))} if known else dict(enumerate(assignment))
         moves = (known.adding_replicas, known.removing_replicas) if known else ()
@@ -166,9 +166,9 @@ class DecisionsHarness:
         return self.run(cluster_changes.reassign(self.context, {partition: target}, **how))[partition]
 
     def delete(self, *topics):
-        self.tree.wishes |= set(topics)
+        self.tree.topics_to_delete |= set(topics)
         unknown = self.run(cluster_changes.delete_topics(self.context, topics))
-        self.tree.wishes -= set(unknown)
+        self.tree.topics_to_delete -= set(unknown)
         return unknown
 
     def answer_stops(self, broker, *, failed=()):

@@ -1,4 +1,4 @@
-"""What the controller decides when brokers, disks, topics or settings change."""
+"""The decisions of the controller when brokers, disks, topics or settings change."""
 
 import pytest
 from decisions_harness import DecisionsHarness

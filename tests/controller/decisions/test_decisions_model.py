@@ -227,7 +227,7 @@ class Cluster(RuleBasedStateMachine):
             assert known == there._replace(isr=known.isr, version=known.version)
             assert known.version <= there.version
             assert known.version < there.version or known == there
-        assert set(self.context.topics_to_delete) == self.harness.tree.wishes
+        assert set(self.context.topics_to_delete) == self.harness.tree.topics_to_delete
 
     @invariant()
     def states_fit_what_is_known(self):
@@ -301,7 +301,7 @@ class Cluster(RuleBasedStateMachine):
             for broker in BROKERS:
                 self.deleted |= {(broker, *one) for one in harness.deleting[broker]}
                 harness.answer_stops(broker)
-        assert not tree.wishes
+        assert not tree.topics_to_delete
         assert not self.context.moving_partitions
         for topic, assigned in tree.topics.items():
             assert not assigned.adding_replicas

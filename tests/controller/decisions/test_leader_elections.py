@@ -1,4 +1,4 @@
-"""Which replica becomes the next leader."""
+"""The choice of the next leader."""
 
 from itertools import permutations
 

@@ -40,7 +40,7 @@ def test_all_forget_it_then_its_replicas_delete_then_its_znodes_go(harness):
     harness.answer_stops(3)
     assert not harness.tree.topics
     assert not harness.tree.states
-    assert not harness.tree.wishes
+    assert not harness.tree.topics_to_delete
     assert not harness.context.has_topic("t")
     assert harness.context.replicas_on([1, 2, 3]) == []
 

@@ -137,7 +137,7 @@ class Groups(RuleBasedStateMachine):
             return
         self.time_passes(SESSION_MS // 2)
         self.time_passes(SESSION_MS // 2)
-        self.time_passes(SESSION_MS // 2)  # whoever crashed is out by now
+        self.time_passes(SESSION_MS // 2)  # crashed members have left by now
         for _ in range(12):
             for member in self.members.values():
                 member.say(self.harness)

@@ -84,7 +84,7 @@ def test_orphans_are_files_that_the_manifest_of_their_number_does_not_list():
     assert not history.is_orphan(FIRST.files[0].path)
     assert history.is_orphan(f"{PATH}/0000000001-abcdef01-00001.parquet")
     assert history.is_orphan("_headrace/clicks/staging/0000000001-77aa02c1")
-    # Whoever writes these may still be at it.
+    # The writer of these files may still be at work.
     assert not history.is_orphan(f"{PATH}/0000000002-abcdef01-00000.parquet")
     assert not history.is_orphan("_headrace/clicks/staging/0000000002-77aa02c1")
     # And this is not ours.

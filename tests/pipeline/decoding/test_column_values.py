@@ -1,4 +1,4 @@
-"""Which Python values fit which columns, and that Spark returns the same values."""
+"""Python values as values of columns: which ones fit, and that Spark returns the same values."""
 
 from __future__ import annotations
 

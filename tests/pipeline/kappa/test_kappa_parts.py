@@ -32,7 +32,7 @@ def test_the_offsets_of_a_batch_are_in_its_file():
 
 
 class Files:
-    """A checkpoint with so many batches planned and done, each of ten records."""
+    """A checkpoint with a number of batches planned and done, each of ten records."""
 
     path = "/checkpoints/pages/v1"
 

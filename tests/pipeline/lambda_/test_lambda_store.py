@@ -370,7 +370,7 @@ STEPS: dict[str, tuple[Callable[[Fixture], None], Callable[[Fixture], None]]] = 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_leaves_all_of_a_step_or_nothing(database, algebra_of, step):
-    """At each point in turn: what readers see is right at once, and whoever comes next finishes the step."""
+    """A crash at each point in turn: readers see right rows at once, and the next run finishes the step."""
     prepare, act = STEPS[step]
 
     def prepared() -> Fixture:

@@ -270,7 +270,7 @@ def test_stopping_does_not_wait_for_a_batch(harness):
         assert has_begun.wait(60)
         view.stop(60)
         assert view.failure() is None
-        assert harness.context.catalog.request(number).done_ms is None, "whoever runs it next answers"
+        assert harness.context.catalog.request(number).done_ms is None, "the next runner answers"
     harness.check()
 
 

@@ -1,4 +1,4 @@
-"""How a view is kept up to date: the cheapest way that is exact for its query, with reasons and cost."""
+"""The choice how a view is kept up to date: the cheapest exact way for its query, with reasons and cost."""
 
 from __future__ import annotations
 

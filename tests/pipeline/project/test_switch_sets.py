@@ -1,4 +1,4 @@
-"""Which versions readers are switched to together: pure decisions over a catalog of views that read each other."""
+"""The versions that readers are switched to together: pure decisions over a catalog of views that read each other."""
 
 from __future__ import annotations
 

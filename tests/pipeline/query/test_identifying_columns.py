@@ -1,4 +1,4 @@
-"""Which columns identify a row of a query, for those who follow the changes of a view."""
+"""The columns that identify a row of a query, for readers of the changes of a view."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which queries can be combined from partial results, and the reasons for those that cannot."""
+"""Queries that can be combined from partial results, and the reasons for other queries."""
 
 from __future__ import annotations
 

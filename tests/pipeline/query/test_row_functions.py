@@ -1,4 +1,4 @@
-"""How bytes come from the JVM."""
+"""The functions over rows: the bytes that the JVM returns."""
 
 from __future__ import annotations
 

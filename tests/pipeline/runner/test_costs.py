@@ -1,4 +1,4 @@
-"""What versions cost, from their metrics."""
+"""The costs of versions, from their metrics."""
 
 from __future__ import annotations
 

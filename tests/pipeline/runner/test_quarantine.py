@@ -1,4 +1,4 @@
-"""Which version is blamed for a crash of the Java process, which one is on trial, and which ones wait."""
+"""After a crash of the Java process: the version that is blamed, the version on trial, and the versions that wait."""
 
 import pytest
 

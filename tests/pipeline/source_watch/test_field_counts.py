@@ -1,4 +1,4 @@
-"""When a column counts as missing: how many records in a row lack it, against how many had it before."""
+"""Missing columns: how many records in a row must lack a column, by the share of records that had it before."""
 
 from __future__ import annotations
 

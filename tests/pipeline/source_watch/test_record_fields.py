@@ -1,4 +1,4 @@
-"""Which fields a record has, by its format."""
+"""The fields of a record, by its format."""
 
 from __future__ import annotations
 

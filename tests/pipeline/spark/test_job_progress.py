@@ -1,4 +1,4 @@
-"""How far a batch is while it is under way, and as of when an answer is complete: with Spark, in both architectures.
+"""The progress of a running batch, and the time of which an answer is complete: with Spark, in both architectures.
 
 The decoder waits at one record until the test lets it go on, so the batch is half done for as long as the test looks.
 """

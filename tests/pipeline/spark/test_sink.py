@@ -1,4 +1,4 @@
-"""What the sink accepts and sends: with a broker, without Spark."""
+"""The rows that the sink accepts and sends: with a broker, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task reads of the log, and what a batch has to read: with a broker, without Spark."""
+"""The records that a task reads of the log, and the ranges of a batch: with a broker, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How queries are cut into operators: their keys, what they keep, and what is refused."""
+"""Queries are cut into operators: their keys, their kept rows, and the refused queries."""
 
 from __future__ import annotations
 

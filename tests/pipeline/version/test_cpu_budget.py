@@ -1,4 +1,4 @@
-"""How often the micro-batches of versions run, by what they cost."""
+"""The time between the micro-batches of versions, by their cost."""
 
 from __future__ import annotations
 

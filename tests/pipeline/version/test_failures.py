@@ -1,4 +1,4 @@
-"""Which failures are tried again, and when."""
+"""The failures that are tried again, and the times of the tries."""
 
 import pytest
 

@@ -102,7 +102,7 @@ def test_mutations_are_read_alike_or_refused_alike(data):
 
 
 def metadata(count, tags=b"\0"):
-    """Metadata v12 of so many names, each with a section of tagged fields."""
+    """Returns a Metadata v12 of ``count`` names, each with a section of tagged fields."""
     out = bytearray(pack(">hhih", 3, 12, 7, -1) + b"\0")
     put_uvarint(out, count + 1)
     out += (bytes(16) + b"\x02t" + tags) * count

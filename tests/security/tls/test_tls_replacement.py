@@ -1,4 +1,4 @@
-"""Which stores may replace those of a running listener."""
+"""The stores that may replace the stores of a running listener."""
 
 import os
 from datetime import UTC, datetime, timedelta

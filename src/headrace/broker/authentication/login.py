@@ -76,7 +76,7 @@ READ: dict[State, frozenset[Api]] = {
 
 @dataclass(frozen=True, slots=True)
 class LoginRules:
-    """What all logins of a listener share."""
+    """Holds the parts that all logins of a listener share."""
 
     clock: Clock
     run_blocking: RunBlocking
@@ -220,7 +220,7 @@ class Login:
         await self._rules.delay_failure()
 
     def _general(self, mechanism: ServerMechanism) -> str:
-        """What a client is told that shall not know why."""
+        """Returns the message for a client that must not learn the reason."""
         what = "authentication" if self._previous is None else "re-authentication"
         return f"Authentication failed during {what} due to invalid credentials with SASL mechanism {mechanism.name}"
 

@@ -27,7 +27,7 @@ OPERATIONS_NOT_ASKED = -(2**31)
 
 
 class Requester(Protocol):
-    """Who asks: what an authorizer uses of a connection."""
+    """The part of a connection that an authorizer uses: who asks."""
 
     @property
     def principal(self) -> Principal: ...

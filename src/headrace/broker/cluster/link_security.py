@@ -90,7 +90,7 @@ class _LinkTls:
 
 
 class _LinkCredentials:
-    """What this broker logs in with at other brokers."""
+    """The credentials with which this broker logs in to other brokers."""
 
     def __init__(self, config: BrokerConfig, listener: str) -> None:
         self._config = config

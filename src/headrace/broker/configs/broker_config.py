@@ -56,7 +56,7 @@ class BrokerConfig:
         self._any_watchers: builtins.list[Callable[[frozenset[builtins.str]], None]] = []
         self._checks: builtins.list[Callable[[BrokerConfig], object]] = []
         self._sent_again_watchers: builtins.list[Callable[[], Awaitable[None]]] = []
-        #: Whoever changes stored settings of the broker holds this lock from reading them until they are in force.
+        #: A change of stored settings holds this lock from reading the settings until the new ones are in force.
         self.change_lock = asyncio.Lock()
         #: Unknown names, which are perhaps typing errors, with their values.
         self.unknown = unknown

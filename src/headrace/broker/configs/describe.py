@@ -64,7 +64,7 @@ def describe_resource(
 def describe_broker(
     broker: BrokerConfig, options: DescribeOptions = _ALL, *, cluster_default: bool = False
 ) -> list[Entry]:
-    """Returns a broker's settings, or with ``cluster_default`` only those that are set for the whole cluster."""
+    """Returns a broker's settings, or with ``cluster_default`` only the settings of the whole cluster."""
     names: Iterable[str] = broker.dynamic_default if cluster_default else broker.all_names()
     entries = []
     for name in _chosen(names, options.names):

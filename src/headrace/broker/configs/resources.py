@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Source(IntEnum):
-    """Where a value comes from, as numbered in the protocol."""
+    """The source of a value, as numbered in the protocol."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2

@@ -1,7 +1,7 @@
 """Dynamic passwords of a broker: encrypted in the znode tree, plain in memory.
 
 Only the settings of a single broker may have passwords (KIP-226). They are encrypted with ``password.encoder.secret``,
-so whoever reads the tree does not learn them; without the secret a broker refuses to store a password. A stored
+so a reader of the tree does not learn them; without the secret a broker refuses to store a password. A stored
 password that cannot be decrypted is ignored, with an error in the log, as in Kafka.
 
 After a change of the secret, ``password.encoder.old.secret`` is the earlier one. The broker then stores the passwords

@@ -37,7 +37,7 @@ C = TypeVar("C", bound=ShardedCoordinator[Any])
 
 
 class CoordinatorContext(NamedTuple):
-    """What both coordinators use of their broker."""
+    """The parts of their broker that both coordinators use."""
 
     runtime: BrokerRuntime
     config: BrokerConfig

@@ -41,7 +41,7 @@ LoggersChange = Callable[[Any, bool], None]
 
 
 class StoredConfigs(NamedTuple):
-    """Where the settings of all resources are read and stored, and who may change them."""
+    """The stores of the settings of all resources, and the authorizer of changes."""
 
     authorizer: Authorizer
     broker_id: int

@@ -78,7 +78,7 @@ async def handle(
 
 
 class _Rights:
-    """What the client may do with the topics of one request."""
+    """The rights of the client on the topics of one request."""
 
     def __init__(self, authorizer: Authorizer, request: Request) -> None:
         connection = request.connection

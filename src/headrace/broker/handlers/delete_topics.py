@@ -82,7 +82,7 @@ def _identity(metadata: MetadataCache, name: str | None, topic_id: UUID | None) 
 
 
 class _Rights:
-    """What the client may do with the topics of one request."""
+    """The rights of the client on the topics of one request."""
 
     def __init__(self, authorizer: Authorizer, request: Request) -> None:
         connection = request.connection

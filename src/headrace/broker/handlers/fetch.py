@@ -215,7 +215,7 @@ class _Reading:
 
     @property
     def answer_bytes(self) -> int:
-        """About how large the answer is: the records, and what stands around them."""
+        """The approximate size of the answer: the records, and the fields around them."""
         served = sum(len(answer["records"]) > 0 for _, _, _, answer in self.answers) if self._size_bytes else 0
         return _EMPTY_ANSWER_BYTES + self._size_bytes + served * _PARTITION_BYTES
 

@@ -289,7 +289,7 @@ class _Appends:
         return _append_failure(index, error)
 
     async def commit(self, commit_waits: CommitWaits, timeout_ms: int) -> None:
-        """Waits until the appends are committed, and changes the answers of those that are not."""
+        """Waits until the appends are committed, and changes the answers of the others."""
         waits = [(one.partition, one.end_offset) for one in self.uncommitted]
         for one, error in zip(self.uncommitted, await commit_waits.outcomes(waits, timeout_ms), strict=True):
             if error is not None:

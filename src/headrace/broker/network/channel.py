@@ -42,7 +42,7 @@ class Channel(Protocol):
 
     def send(self, parts: Parts) -> bool:
         """Sends the parts and removes them. Returns whether all were sent at once. If not, the channel calls
-        :meth:`Connection.sent` when it has sent all parts, also those that are added meanwhile."""
+        :meth:`Connection.sent` when it has sent all parts, also the parts that were added meanwhile."""
 
     def close(self) -> None: ...
 

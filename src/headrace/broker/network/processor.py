@@ -97,7 +97,7 @@ class Processor:
         self._epoll = select.epoll()
         self._wake_up = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_up, select.EPOLLIN)
-        #: Whoever writes to the descriptor, or closes it, holds the lock: the number may soon be another file's.
+        #: Held to write to the descriptor and to close it: its number may soon be the number of another file.
         self._wake_up_lock = Lock()
         self._channels: dict[int, TlsChannel] = {}
         self._tasks: deque[Task] = deque()

@@ -36,7 +36,7 @@ _NONE: Mapping[str, float] = {}
 
 
 class QuotaTags(NamedTuple):
-    """What a rate is measured for, as Kafka tags its metrics: clients with the same tags share one rate.
+    """The subject of a rate, as Kafka tags its metrics: clients with the same tags share one rate.
 
     The empty text stands for all: with an empty client id, all clients of the user share the rate. Names are as the
     client gave them; Kafka's metrics show users percent-encoded.

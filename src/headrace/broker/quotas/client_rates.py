@@ -30,7 +30,7 @@ class Throttled(Protocol):
 
 
 class Measured(Throttled, Protocol):
-    """What one entity has used."""
+    """The use of one entity."""
 
     tags: QuotaTags
     #: For how long its connections were muted; None if they never were.
@@ -38,7 +38,7 @@ class Measured(Throttled, Protocol):
 
     @property
     def last_ms(self) -> int:
-        """When something was recorded last."""
+        """The time of the last recorded value."""
 
     def set_limit(self, limit: float) -> None: ...
 
@@ -109,7 +109,7 @@ def _note(measured: Measured, throttle_ms: int, now_ms: int) -> None:
 
 
 class ClientRates(Generic[M]):
-    """What all entities have used of one kind."""
+    """The use of all entities, of one kind."""
 
     def __init__(self, make: Callable[[QuotaTags, float, int], M]) -> None:
         """
@@ -135,8 +135,8 @@ class ClientRates(Generic[M]):
         return measured
 
     def forget(self, now_ms: int) -> bool:
-        """Forgets those that are unused, and some if there are too many. Returns whether there were any: then the
-        callers have to ask for theirs again."""
+        """Forgets unused rates, and some more if there are too many. Returns whether there were any: then the
+        callers have to ask for their rates again."""
         unused = [tags for tags, each in self._by_tags.items() if now_ms - each.last_ms >= UNUSED_MS]
         for tags in unused:
             del self._by_tags[tags]

@@ -70,7 +70,7 @@ class MutationQuota:
 
 
 class ControllerMutations:
-    """What the clients have created and deleted."""
+    """Counts the partitions that clients have created and deleted."""
 
     def __init__(self, quotas: ClientQuotas, clock: Clock, windows: Windows) -> None:
         self._quotas = quotas

@@ -58,7 +58,7 @@ Name: TypeAlias = str | DefaultName | None
 
 
 class Entity(NamedTuple):
-    """Who has a quota. Either user and client id, or one of them, or the ip is there."""
+    """The owner of a quota: a user, a client id, both, or an ip."""
 
     user: Name = None
     client_id: Name = None

@@ -96,7 +96,7 @@ class WindowedRate:
 
     @property
     def limit(self) -> float:
-        """What is allowed per second."""
+        """The limit per second."""
         return self._limit
 
     @limit.setter
@@ -121,7 +121,7 @@ class WindowedRate:
 
     @property
     def last_ms(self) -> int:
-        """When the last value was recorded."""
+        """The time of the last recorded value."""
         return self.last_ns // NS_PER_MS
 
     def throttle_ms(self, now_ms: int) -> int:

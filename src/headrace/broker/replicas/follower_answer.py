@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Answer(NamedTuple):
-    """What the answer says about a partition, beside the high watermark and the log start."""
+    """The answer for a partition, without the high watermark and the log start."""
 
     records: FileRegion | None = None
     diverging: EpochEnd | None = None

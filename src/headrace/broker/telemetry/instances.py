@@ -37,7 +37,7 @@ MAX_TEXT = 256
 
 
 class TelemetryClient(Protocol):
-    """What telemetry asks of the connection of a client."""
+    """The part of a client's connection that telemetry uses."""
 
     @property
     def peer(self) -> str: ...

@@ -62,7 +62,7 @@ class Subscription(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a broker asks of one client: prefixes of names of metrics, and how often the client pushes them."""
+    """The metrics that a broker asks one client for: prefixes of names, and how often the client pushes them."""
 
     metrics: tuple[str, ...]
     interval_ms: int

@@ -45,7 +45,7 @@ _SWEEP_EVERY_MS = 30_000
 
 
 class TelemetryCounts:
-    """What happened to the requests of all clients since the broker started."""
+    """Counters for the requests of all clients since the broker started."""
 
     def __init__(self) -> None:
         self.pushes = 0

@@ -47,7 +47,7 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 class QuotaEntity(NamedTuple):
-    """Who has a quota: a user, a client id, a client id of a user, or an address."""
+    """The owner of a quota: a user, a client id, a client id of a user, or an address."""
 
     user: Name = None
     client_id: Name = None

@@ -42,7 +42,7 @@ class PartitionLeader(NamedTuple):
 
 
 class FetchOutcome(Enum):
-    """What the answer to a Fetch means for a partition."""
+    """The result of a Fetch for a partition."""
 
     BUFFERED = auto()
     NOTHING = auto()  # no new records, or the partition must be fetched again

@@ -99,7 +99,7 @@ class Sensor:
 
 
 class Reading(NamedTuple):
-    """What sensors show at one moment."""
+    """The values of sensors at one moment."""
 
     total_events: int
     total: float
@@ -140,7 +140,7 @@ def _window_ms(samples: list[_Sample], window: Window, now_ms: float) -> float:
 
 
 class Stat(Enum):
-    """What a metric shows of a sensor: the ending of the metric's name, and what it is about."""
+    """The value of a sensor that a metric shows: the ending of the metric's name, and what it is about."""
 
     AVG = "-avg", "the values"
     MAX = "-max", "the values"

@@ -61,7 +61,7 @@ class MirrorEvents:
         """The mirror has started to copy a topic."""
 
     def moved(self, done_offsets: int, lag_offsets: int) -> None:
-        """Reports progress: the offsets that are copied or being copied, and those that are left."""
+        """Reports progress: the offsets that are copied or being copied, and the offsets that are left."""
 
     def groups_moved(self, offsets: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Committed offsets of groups were copied to the target."""

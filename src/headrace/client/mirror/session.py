@@ -158,7 +158,7 @@ class Session:
     # -- topics
 
     async def _refresh_topics(self) -> None:
-        """Finds the topics to mirror, and starts with those that are new."""
+        """Finds the topics to mirror, and starts to mirror new ones."""
         self._topics_refreshed = monotonic()
         try:
             plan = self._options.names.plan(await self._source.list_topics())

@@ -355,7 +355,7 @@ class Sender:
         return expired
 
     def drop(self, error: HeadraceError, *, in_flight: bool = False) -> None:
-        """Gives up the batches that wait; with ``in_flight``, those that are with brokers."""
+        """Gives up the batches that wait; with ``in_flight``, the batches that were sent and have no answer."""
         with self.accumulator.lock:
             settled = self._results.drop_in_flight(error) if in_flight else self._results.drop_waiting(error)
         self._call_back(settled)

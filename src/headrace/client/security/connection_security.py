@@ -26,7 +26,7 @@ _PROTOCOLS = {
 
 
 class Credentials(Protocol):
-    """What a client logs in with."""
+    """The credentials with which a client logs in."""
 
     @property
     def mechanism(self) -> str:

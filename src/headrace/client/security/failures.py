@@ -53,5 +53,5 @@ def connect_failure(security: ConnectionSecurity, address: str, error: OSError) 
 
 
 def protocol_question(security: ConnectionSecurity) -> str:
-    """What to check if a listener ends connections without an answer."""
+    """Returns the advice for a listener that closes connections without an answer."""
     return f"is {security.protocol} the listener's protocol (security.protocol)?"

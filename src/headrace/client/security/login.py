@@ -42,7 +42,7 @@ Parts = list[bytes | bytearray | memoryview]
 
 
 class LoginChannel(Protocol):
-    """What a login uses of its connection."""
+    """The part of its connection that a login uses."""
 
     @property
     def address(self) -> str: ...

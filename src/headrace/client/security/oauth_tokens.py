@@ -130,7 +130,7 @@ def _claimed_end(text: str) -> float | None:
 
 def token_credentials(options: SecurityOptions) -> TokenCredentials:
     """
-    :raises ConfigError: if the options name no source of tokens, or one that is not allowed.
+    :raises ConfigError: if the options name no source of tokens, or a source that is not allowed.
     """
     line = options.sasl_jaas_config
     jaas = {} if line is None else jaas_for(line, OAUTHBEARER).options

@@ -61,7 +61,7 @@ _HOST_NAME_CHECK = "ssl_endpoint_identification_algorithm"
 
 @dataclass(frozen=True, kw_only=True)
 class SecurityOptions:
-    """Who the client is, and which brokers it trusts."""
+    """The identity of a client, and the brokers that the client trusts."""
 
     security_protocol: str = option("PLAINTEXT", "PLAINTEXT, SSL (TLS), SASL_PLAINTEXT, or SASL_SSL (SASL over TLS)")
     ssl_protocol: str = option("TLSv1.3", "the newest TLS version to use")
@@ -191,7 +191,7 @@ def check_security(values: dict[str, Any], servers: tuple[str, ...]) -> None:
 
 
 def _check_listener_name(server: str, protocol: str) -> None:
-    """Checks the listener name of a server, if there is one that is the name of a protocol: ``SSL://host:9093``."""
+    """Checks the listener name of a server, if the name is that of a protocol: ``SSL://host:9093``."""
     name, found, _ = server.rpartition("://")
     if found and name.strip().upper() in PROTOCOLS and name.strip().upper() != protocol:
         raise ValueError(

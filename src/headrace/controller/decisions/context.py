@@ -98,7 +98,7 @@ class ControllerContext:
 
     @property
     def brokers(self) -> Collection[LiveBroker]:
-        """All live brokers, including those that are shutting down."""
+        """All live brokers, including brokers that are shutting down."""
         return self._brokers.values()
 
     @property

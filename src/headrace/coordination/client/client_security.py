@@ -44,7 +44,7 @@ _MAX_LOGIN_BYTES = 8 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
-    """What a connection uses. The default is none of it."""
+    """The TLS context and the login of a connection. The default is neither."""
 
     #: ``user:password``, or None.
     login: str | None = field(default=None, repr=False)

@@ -1,6 +1,6 @@
 """One client's connection to a served tree, as a protocol without I/O: frames in, frames out.
 
-The first frame connects: it opens a session or resumes one that is still open. Every later frame is a request of this
+The first frame connects: it opens a session or resumes an open session. Every later frame is a request of this
 session. Requests are answered at once and in order. Events of watches are sent before the answer to the change that
 fired them, and other clients get events in the order of the changes. So no client sees a change before its event.
 

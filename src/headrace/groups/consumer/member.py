@@ -31,7 +31,7 @@ NO_REBALANCE_TIMEOUT = -1
 
 
 class ConsumerMemberState(IntEnum):
-    """Where a member is on its way to the target assignment. The numbers are those in the records."""
+    """The progress of a member towards its target assignment. The numbers are those in the records."""
 
     STABLE = 0
     UNREVOKED = 1
@@ -42,7 +42,7 @@ class ConsumerMemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicMemberMetadata:
-    """What the coordinator stores of a member that still uses the classic protocol (online migration)."""
+    """The data that the coordinator stores for a member that still uses the classic protocol (online migration)."""
 
     session_timeout_ms: int
     #: Names of assignment strategies with their metadata, the preferred one first.

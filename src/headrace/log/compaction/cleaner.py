@@ -175,7 +175,7 @@ class Cleaner:
     # -- the three steps --------------------------------------------------------------------------------------------
 
     def plan(self, log: PartitionLog) -> CleaningPlan | None:
-        """What to clean now, or None if nothing is dirty. From now on the log is being cleaned."""
+        """Returns the next cleaning, or None if nothing is dirty. From now on the log is being cleaned."""
         dirty = self.dirty_range(log)
         if not dirty.dirty_bytes or log in self._being_cleaned:
             return None

@@ -100,8 +100,8 @@ class _Cleaning:
         self._aborted_at = {txn.last_offset: txn for txn in plan.aborted}
 
     def clean(self, header: BatchHeader, batch: memoryview) -> tuple[Buffer | None, AbortedTxn | None]:
-        """What to write for a batch (the batch itself if it does not change), and the entry for the transaction
-        index."""
+        """Returns the bytes to write for a batch (the batch itself if it does not change), and the entry for the
+        transaction index."""
         aborted: AbortedTxn | None = None
         if header.is_control:
             is_needless, aborted = self._transactions.end(header, batch)

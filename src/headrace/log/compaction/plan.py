@@ -40,7 +40,7 @@ class CleaningPlan:
     chunk_bytes: int
 
     def offset_behind(self, segment: Segment) -> int:
-        """Where the next segment begins; for the last one of the plan, where the cleaning must end."""
+        """The base offset of the next segment; for the last segment of the plan, the end of the cleaning."""
         at = self.segments.index(segment) + 1
         return self.segments[at].base_offset if at < len(self.segments) else self.first_uncleanable_offset
 

@@ -151,7 +151,7 @@ class Archive:
         return partitions
 
     def advice(self, topic: str) -> str:
-        """What a user can do after the log has lost records of a topic."""
+        """Returns the advice for a user after the log has lost records of a topic."""
         folders = " and ".join(self.files.full(name) for name in (f"{_OURS}/{topic}", f"topic={topic}"))
         return f"the archive keeps its records; to start over, drop the views that read {topic} and move {folders} away"
 

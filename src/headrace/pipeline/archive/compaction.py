@@ -7,7 +7,7 @@ have the same number of digits. So a record is written again only a few times.
 1. Read the files, and write their records to a staging folder, sorted by partition and offset.
 2. Check that the new files have as many records as the old ones, and move them to the folder of the day.
 3. Create the next manifest, which lists the new files and the files that they replace. This is atomic, as for an
-   append: whoever lists the files of the topic gets the old ones or the new ones.
+   append: a reader that lists the files of the topic gets the old ones or the new ones.
 4. Delete the old files ``GRACE_MS`` later. Readers that have listed them before step 3 can finish until then.
 
 A crash before step 3 leaves files that are ignored; the first append of a process deletes them (``archive``). A crash
@@ -66,7 +66,7 @@ def plan(history: History) -> list[Group]:
 
 
 class Archive(Protocol):
-    """What a compaction uses of an archive."""
+    """The part of an archive that a compaction uses."""
 
     files: ArchiveFiles
 

@@ -64,7 +64,7 @@ class Followed:
 
 
 class _Served(NamedTuple):
-    """What readers see of a view now."""
+    """The version that readers see now, with its progress."""
 
     version: int
     signature: str
@@ -260,7 +260,7 @@ def _signature(row: Row[tuple[object, ...]]) -> str:
 
 
 def _served(connection: Connection, view: str) -> _Served | None:
-    """What readers see now; None if no version serves, or it has no progress."""
+    """Returns the version that readers see now; None if no version serves, or the version has no progress."""
     row = connection.execute(_serving().where(VIEWS.c.name == view)).one_or_none()
     if row is None:
         return None

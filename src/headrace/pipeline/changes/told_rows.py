@@ -71,7 +71,7 @@ class ToldRows:
         self._run(f"DROP TABLE IF EXISTS {self._table}")
 
     def differences(self, limit: int) -> list[RowDifference]:
-        """What the view has now and was not told, and the reverse; at most ``limit`` rows of it."""
+        """Returns rows that the view has and readers were not told, and the reverse; at most ``limit`` rows."""
         names = ", ".join(self._names)
         shown = ", ".join(
             f"{quoted(column.name)} AS {name}" for column, name in zip(self._columns, self._names, strict=True)

@@ -49,7 +49,7 @@ class Difference:
 def differences_between(
     before: Sequence[Values], after: Sequence[Values], key: Sequence[int] = ()
 ) -> list[WatchedChange]:
-    """What leads from one answer to the next: first what goes and what is updated, in the order of the first answer.
+    """Returns the steps from one answer to the next: first removed and updated rows, in the order of the first answer.
 
     :param key: the positions of the columns that identify a row; empty if there are none.
     """

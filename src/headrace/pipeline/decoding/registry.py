@@ -6,7 +6,7 @@ registry never changes the schema of an id, so an id is asked for once per worke
 If the registry does not answer, or answers that it has a fault of its own, ``RegistryUnavailable`` ends the task, and
 the runner tries again: the record may be good. An id that the registry does not know makes one record bad.
 
-Only so many schemas are kept, because the ids come from records, which anybody may have written.
+The number of schemas in memory is bounded, because the ids come from records, which anybody may have written.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from headrace.pipeline.inference.types import (
 
 _SEPARATORS = (",", ";", "\t", "|")
 _OPERATIONS = {"c", "r", "u", "d", "t", "m"}
-#: A record of another kind among so many good ones is a bad record.
+#: If this share of the records is of one kind, records of other kinds are bad records.
 _MOST = 0.9
 _HEADER_BYTES = 5
 _DOCUMENT = "v VARIANT"

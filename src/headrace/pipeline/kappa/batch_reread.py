@@ -84,7 +84,7 @@ class BatchReread:
     def _read(self, ranges: Sequence[OffsetRange], **options: str) -> DataFrame:
         """The records of these ranges that the log still has.
 
-        Those that are gone were counted, and no more can be done.
+        Missing records were counted as lost already.
         """
         reader = self._context.spark.read.format("headrace").options(**self._context.log_options)
         return reader.options(**options_for(ranges), failOnDataLoss="false", **options).load()

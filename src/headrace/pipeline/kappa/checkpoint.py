@@ -43,7 +43,7 @@ class Checkpoint:
         self._files: JavaObject = self._root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
     def offsets(self, batch_id: int) -> Offsets | None:
-        """Where a batch ends; None if it was never planned, or if Spark has deleted its file."""
+        """Returns the end of a batch; None if the batch was never planned, or if Spark has deleted its file."""
         text = self._read(f"offsets/{batch_id}")
         return None if text is None else parse_offset_file(text)
 

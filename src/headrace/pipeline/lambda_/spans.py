@@ -35,7 +35,7 @@ class CutLost(ServingError):
 
 
 def split_at(spans: Sequence[Span], cut: Offsets) -> tuple[list[Span], list[Span]]:
-    """The spans that a batch covers, and those that are left.
+    """Splits spans into the spans that a batch covers, and the rest.
 
     :raises CutLost: if the batch covers a part of a span.
     """

@@ -57,7 +57,7 @@ logger = getLogger("headrace.views")
 MAX_RECORDS = 1_000_000
 #: Up to this many offsets are read in the driver.
 MAX_RECORDS_IN_DRIVER = 20_000
-#: Up to so many steps in a row are done in the driver, rather than one step by Spark's tasks.
+#: Up to this many steps in a row run in the driver, instead of one step by Spark's tasks.
 DRIVER_STEPS = 5
 #: A partition with more records than this is read by several tasks. Progress within a step is known per task.
 _MAX_TASK_RECORDS = 500_000
@@ -67,7 +67,7 @@ _BY_POSITION = ("first", "last", "min_by", "max_by")
 
 
 class MicroBatchStore(Protocol):
-    """Where a speed layer stores its results."""
+    """The store of a speed layer's results."""
 
     view: str
     version: int

@@ -58,6 +58,6 @@ def check_views(spark: SparkSession, views: Iterable[ViewToCheck]) -> Checked:
 
 
 def _note(maintenance: Maintenance) -> str:
-    """What a user should know about whole answers that nobody asked for."""
+    """Returns a note for users about whole answers that the project did not ask for."""
     refused = "; ".join(f"not {each.way}: {each.why}" for each in maintenance.refused)
     return f"{MEANINGS[Way.WHOLE]} ({refused}). Each record is read {maintenance.cost.reads}"

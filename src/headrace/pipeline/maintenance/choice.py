@@ -1,4 +1,4 @@
-"""Chooses the way in which the answer of a view is kept up to date: the cheapest one that is exact for the query.
+"""Chooses the way in which the answer of a view is kept up to date: the cheapest exact way for the query.
 
 ``maintain = "..."`` in the view's file asks for a way. It is refused if that way is not exact for the query. The last
 resort is ``whole``: it is exact for every query that Spark runs as a batch. Nothing is ever computed approximately.

@@ -90,7 +90,7 @@ def cost_of_whole(definition: ViewDefinition) -> Cost:
 
 
 def late_text(definition: ViewDefinition) -> str:
-    """What happens to late events in views that are not Spark streams."""
+    """Describes how views that are not Spark streams handle late events."""
     names = [source.name for source in definition.inputs if source.watermark is not None]
     if not names:
         return ""

@@ -66,7 +66,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an event costs.
+    """The cost of an event.
 
     :param records_read: how often a record is read from the log or the archive until it is in a batch; None if that
         depends on the data.

@@ -33,7 +33,7 @@ HEADINGS = ("VIEW", "CHANGE", "REPLAYS", "WHAT WILL HAPPEN")
 
 @dataclass(frozen=True)
 class Plan:
-    """What applying a project changes, or has changed.
+    """The changes that applying a project makes, or has made.
 
     :param notes: by view, why it is kept up to date in its way, where that is worth a remark.
     :param is_running: whether ``headrace views run`` is running and acts on the changes.

@@ -65,7 +65,7 @@ class CommandSpark:
         ]
 
     def checked(self, views: list[ViewToCheck]) -> Checked:
-        """What Spark says about these views."""
+        """Checks these views by Spark."""
         from headrace.pipeline.maintenance.checks import check_views
         from headrace.pipeline.query.project_checks import Checked, spark_missing
 
@@ -78,7 +78,7 @@ class CommandSpark:
             return Checked([spark_missing(self._draft, error)], {})
 
     def checked_by_runner(self, views: list[ViewToCheck]) -> Checked:
-        """What the runner's Spark says about these views; nothing if no runner answers."""
+        """Checks these views by the runner's Spark; returns nothing if no runner answers."""
         from headrace.pipeline.query.project_checks import Checked
 
         return self._asked(views) or Checked([], {})

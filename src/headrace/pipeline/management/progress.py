@@ -66,7 +66,7 @@ class VersionProgress:
 
     @property
     def complete_ms(self) -> int | None:
-        """When the answer was last complete.
+        """The time at which the answer was last complete.
 
         If a serving version was never complete: when the answer was last written.
         """

@@ -65,7 +65,7 @@ class Change:
 
     @property
     def description(self) -> str:
-        """What will happen, for the user."""
+        """Describes the change for the user."""
         return _DESCRIPTIONS[self.kind](self)
 
 

@@ -64,7 +64,7 @@ class Decode:
 
     @property
     def essence(self) -> list[object]:
-        """What the columns depend on, as JSON values. A field that is newer counts only if it is set."""
+        """The values that the columns depend on, as JSON values. A field that is newer counts only if it is set."""
         made: list[object] = [
             self.format, " ".join(self.schema.split()), self.options, self.framing,
             self.function.essence if self.function else "",

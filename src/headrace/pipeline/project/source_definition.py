@@ -58,7 +58,7 @@ class SourceDefinition:
 
     @property
     def essence(self) -> dict[str, object]:
-        """What the rows depend on, as JSON values."""
+        """The values that the rows depend on, as JSON values."""
         return {
             "name": self.name.lower(),
             "kind": self.kind,

@@ -32,7 +32,7 @@ def order_of(reads: Mapping[str, Collection[str]]) -> Order:
 
 
 def _cycles(missing: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """Each view that is left reads one that is left, so every walk ends in a cycle."""
+    """Finds the cycles among views that each read another of these views: every walk ends in a cycle."""
     cycles: dict[frozenset[str], list[str]] = {}
     for name in missing:
         walk = [name]

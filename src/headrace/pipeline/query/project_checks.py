@@ -38,7 +38,7 @@ _SHORT_WAIT_S = 0.4
 
 @dataclass(frozen=True)
 class QuickResult:
-    """What was found without Spark.
+    """The results of the checks without Spark.
 
     :param doubts: by the name of the view, what sqlglot rejects, and Spark may accept.
     """
@@ -56,7 +56,7 @@ class ViewToCheck(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What Spark says about views.
+    """The results of Spark's checks of views.
 
     :ivar ways: by the name of a view without problems, how its answer is kept up to date.
     :ivar notes: by the name of a view, what its user should know before it runs.
@@ -112,7 +112,7 @@ def _ask_broker(draft: Draft, timeout_ms: int) -> Future[list[Problem]]:
 
 
 def check_by_spark(draft: Draft, quick: QuickResult, names: Iterable[str], check: CheckBySpark) -> Checked:
-    """What Spark says about the views with these names."""
+    """Checks the views with these names by Spark."""
     views = [
         ViewToCheck(draft.project.views[name], {*fields, *({"query"} if name in quick.bad_queries else ())})
         for name in names

@@ -30,7 +30,7 @@ _FIRST_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "R
 
 
 class SqlCheck(NamedTuple):
-    """What is known of the SQL of a view without Spark.
+    """The facts about the SQL of a view that are known without Spark.
 
     :ivar problem: certainly wrong.
     :ivar doubt: sqlglot rejects the query. Spark may accept the query nevertheless.

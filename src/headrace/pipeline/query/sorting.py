@@ -36,7 +36,7 @@ def sorts_alike(type_: DataType) -> bool:
 
 
 def nan_flag(catalyst: Catalyst, expression: JavaObject) -> Column | None:
-    """What to sort by before the expression, in the same direction; None if nothing is needed."""
+    """Returns the expression to sort by first, in the same direction; None if no such expression is needed."""
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import DoubleType, FloatType
 

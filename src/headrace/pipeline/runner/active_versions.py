@@ -33,7 +33,7 @@ class ActiveVersion:
 
 
 def unfinished_work(active: dict[VersionKey, ActiveVersion]) -> dict[VersionKey, frozenset[Work]]:
-    """What Spark is doing for each version."""
+    """Returns the running work of Spark, per version."""
     return {key: each.running.work.unfinished() for key, each in active.items()}
 
 

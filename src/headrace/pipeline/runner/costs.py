@@ -41,7 +41,7 @@ class Costs:
 
 
 def cost_of(before: VersionCounts, now: VersionCounts, seconds: float) -> Cost:
-    """What a version has cost between two moments."""
+    """Returns the cost of a version between two moments."""
     batches = now.micro_batches - before.micro_batches
     busy_s = now.micro_batch_seconds - before.micro_batch_seconds
     cpu_s = now.cpu_seconds - before.cpu_seconds

@@ -1,7 +1,7 @@
 """Starts versions side by side, each on a thread of its own.
 
 Most of a start is waiting for the Java process. A start also runs the Python files of its view, and such a file may
-hang. So the runner waits for starts only for a while, and looks at those that are left in its next rounds: the other
+hang. So the runner waits for starts only for a while, and looks at unfinished starts in its next rounds: the other
 versions go on.
 """
 

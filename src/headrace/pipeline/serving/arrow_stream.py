@@ -61,7 +61,7 @@ def write_stream(
 
 
 class _Face:
-    """What Arrow sees of a file. Arrow closes the files that it gets; this one is needed afterwards."""
+    """The file as Arrow gets it. Arrow closes the files that it gets; this one is needed afterwards."""
 
     closed = False
 

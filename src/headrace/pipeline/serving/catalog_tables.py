@@ -232,7 +232,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the runner observes about a version, apart from its data. A report may be a second old.
+    """The observations of the runner about a version, apart from its data. A report may be a second old.
 
     :param complete_ms: the latest known time at which the answer contained every record that the log had then.
         None if no such time is known.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Rows that are fetched before their size is checked.
 _ROWS_AT_A_TIME = 100
 _CURSOR = "headrace_query"
-#: What stands before the statement when PostgreSQL gets it.
+#: The text before the statement that PostgreSQL gets.
 _BEFORE = f'DECLARE "{_CURSOR}" CURSOR FOR '
 _LOCKED_VIEWS = b"""SELECT relname FROM pg_locks JOIN pg_class ON pg_class.oid = relation
     WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relkind = 'v'"""

@@ -57,7 +57,7 @@ class SchemaChange:
 
     @property
     def text(self) -> str:
-        """What changed, and what to do, in a line."""
+        """Describes the change, and what to do, in a line."""
         if not self.is_missing:
             return (
                 f"source {self.source}: records of topic {self.topic} have a field {self.column} since {self.since}, "

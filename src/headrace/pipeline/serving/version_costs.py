@@ -11,7 +11,7 @@ from headrace.pipeline.serving.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a version has cost lately.
+    """The cost of a version in the last minutes.
 
     :param busy: the part of the time in which a micro-batch was in progress, from 0 to 1.
     :param micro_batch_ms: the mean time of a micro-batch, from its start to its commit.

@@ -59,7 +59,7 @@ TRANSITIONS: dict[VersionState, dict[VersionEvent, VersionState]] = {
 
 
 class DesiredState(StrEnum):
-    """What a user wants of a version. Commands write it to the catalog; ``headrace views run`` acts on it."""
+    """The state that a user wants for a version: commands write it to the catalog, ``headrace views run`` acts."""
 
     RUN = "run"
     STOP = "stop"

@@ -50,7 +50,7 @@ class Tested(NamedTuple):
 
 
 def check_in_runner(project: Path, views: Sequence[ViewToCheck]) -> Checked | None:
-    """What the runner's Spark says about views; None if no runner answers."""
+    """Checks views by the runner's Spark; returns None if no runner answers."""
     request = {"views": [_written(view.definition, sorted(view.invalid_fields)) for view in views]}
     answer = ask_runner(project, {"kind": "check", "version": version("headrace"), **request}, _ANSWER_S)
     if answer is None:

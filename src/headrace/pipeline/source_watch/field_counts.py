@@ -9,7 +9,7 @@ A column may be NULL, so a record without it decodes. One such record means noth
 
 If the schema of each record is known exactly (Avro with a registry), ten records are enough.
 
-A field that the schema does not name is reported when it is first seen, and only so many are.
+A field that the schema does not name is reported when it is first seen, up to a number of fields.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 
 from headrace.pipeline.serving.schema_changes import Place, SchemaChange
 
-#: At least so many records in a row must lack a column, if only records are known and not their schemas.
+#: At least this many records in a row must lack a column, if only records are known and not their schemas.
 _ENOUGH = 100
 _ENOUGH_IF_EXACT = 10
 _ENOUGH_IF_NEVER = 1_000
 #: If a record has a column with the probability p, then 20/p records in a row lack it with a probability of e^-20.
 _SURPRISE = 20
-#: The share of records that had a column is an estimate. So many records without it are added to it.
+#: The share of records that had a column is an estimate. This many records without the column are added.
 _DOUBT = 100
-#: Shares are those of about so many records: what was long ago counts less and less.
+#: Shares are measured over about this many records: older records count less and less.
 _REMEMBERED = 20_000
 _MAX_NEW_FIELDS = 20
 _MAX_COLUMNS = 500

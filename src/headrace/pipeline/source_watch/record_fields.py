@@ -5,7 +5,7 @@ format           the fields of a record
 ===============  =======================================================================================================
 json             those of the object; of ``after``, if the source reads changes
 avro, registry   those of the schema that the record was written with: exact, and the record itself is not read
-protobuf         those that are set, of the fields that can tell (``optional``, messages); numbers that the descriptors
+protobuf         the set fields, among the fields that can tell (``optional``, messages); numbers that the descriptors
                  do not have are new; changes are not looked at
 others           unknown: a record that differs from its schema does not decode (CSV, Avro without a registry), or
                  there is no schema (raw), or a function decides (python)

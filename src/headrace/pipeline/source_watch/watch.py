@@ -46,7 +46,7 @@ _MAX_BYTES = 8 << 20
 _FETCH_BYTES = 1 << 20
 _TIMEOUT_MS = 5_000
 _POLL_MS = 500
-#: So many polls in a row without a record mean that the rest of the offsets holds no records.
+#: This many polls in a row without a record mean that the rest of the offsets holds no records.
 _EMPTY_POLLS = 4
 
 
@@ -197,7 +197,7 @@ class SourceWatch:
     def _begin(
         self, watched: _Watched, place: TopicPartition, start: int, end: int, places: Sequence[TopicPartition]
     ) -> int:
-        """Where to begin in a partition: at the last look, or later if there are too many records since then."""
+        """Returns the first offset to read: the end of the last check, or later if there are too many records since."""
         share = -(-MAX_RECORDS // sum(each.topic == place.topic for each in places))
         known = watched.next_offsets.get(place, start)
         # If the topic was deleted and created again, it may end before the last look.

@@ -126,7 +126,7 @@ class Catalyst:
         return bool(self._jvm.java.lang.Class.forName(name).isInstance(expression))
 
     def equal_keys(self, join: JavaObject) -> EqualKeys:
-        """What the condition of a join says is equal."""
+        """Returns the pairs of expressions that the condition of a join compares by equality."""
         extract = getattr(self._jvm.org.apache.spark.sql.catalyst.planning, "ExtractEquiJoinKeys$")
         found = getattr(extract, "MODULE$").unapply(join)
         if not found.isDefined():

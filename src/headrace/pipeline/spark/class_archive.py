@@ -50,7 +50,7 @@ _UNUSED_AFTER_S = 30 * 24 * 3600
 
 
 def archive_path() -> Path | None:
-    """Where the archive for the installed Java and Spark is, or would be; None if one of the two is not found."""
+    """Returns the path of the archive for the installed Java and Spark; None if one of the two is not found."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     spark = os.environ.get("SPARK_HOME") or _pyspark()

@@ -40,7 +40,7 @@ class KnownNames(NamedTuple):
 
 
 class SyntaxProblem(NamedTuple):
-    """What Spark's parser rejects, and where: line and column, both from 1."""
+    """A syntax error that Spark's parser reports, with its line and column, both from 1."""
 
     message: str
     place: tuple[int, int] | None

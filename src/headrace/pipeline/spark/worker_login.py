@@ -72,7 +72,7 @@ class NoToken(Exception):
 
 
 class TokenAdmin(Protocol):
-    """What is used of :class:`Admin`."""
+    """The methods of :class:`Admin` that this module uses."""
 
     def create_delegation_token(self) -> DelegationToken: ...
 

@@ -59,7 +59,7 @@ class MasterData(ABC):
         """
 
     def advice(self) -> str:
-        """What a user can do after data was lost."""
+        """Returns the advice for a user after data was lost."""
         return start_over_advice(self._definition.name)
 
     def log_ends(self) -> Offsets:
@@ -99,7 +99,7 @@ class LogRecords(MasterData):
         return spark.read.format("headrace").options(**options).load()
 
     def starts(self, cut: Offsets) -> Offsets:
-        """Where the view begins."""
+        """The offsets at which the view begins."""
         from headrace.pipeline.kappa.view import start_ms
 
         start = self._definition.kappa.start

@@ -36,7 +36,7 @@ class ProgressMoved(ServingError):
 
 
 class BuildChange(NamedTuple):
-    """What a micro-batch changes in the tables of a build.
+    """The changes of a micro-batch in the tables of a build.
 
     :ivar tables: by the name of a source of kind table or changes, the change of its records.
     :ivar clocks: the clocks after the micro-batch.

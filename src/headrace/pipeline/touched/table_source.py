@@ -79,7 +79,7 @@ class TableSource:
         return Bag.of(self.codec, records.select(self._schema.names), key_hashes(records["_key"]), weights)
 
     def change(self, connection: Connection, records: pa.Table) -> TableChange:
-        """What these good records change."""
+        """Returns the change that these good records make."""
         truncations = _truncations(records)
         records = records.filter(pc.is_valid(records["_key"]))
         old = (

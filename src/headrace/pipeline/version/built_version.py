@@ -103,7 +103,7 @@ class BuiltVersion(RunningVersion):
 
     @abstractmethod
     def _advice(self) -> str:
-        """What a user can do after data was lost."""
+        """Returns the advice for a user after data was lost."""
 
     @property
     def _is_rebuilt(self) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What every running version of a project is given.
+    """The objects that every running version of a project gets.
 
     :param checkpoints: the folder for Spark's checkpoints: an absolute path, or a URL of a file system that Spark
         supports.

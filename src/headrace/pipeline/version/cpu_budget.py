@@ -1,6 +1,6 @@
 """Spreads the micro-batches of all versions, so that together they use a bounded part of the machine.
 
-A micro-batch costs about as much for ten records as for a hundred: the log is asked, the database commits. So many
+A micro-batch costs about as much for ten records as for a hundred: the log is asked, the database commits. Many
 versions that each run five micro-batches per second fill a machine, although few records arrive. This module makes the
 time between two micro-batches of a version longer when the micro-batches of all versions together cost too much::
 

@@ -7,8 +7,8 @@ first one that asks gets an answer from the log, and the others get the same ans
 * which partitions there are, if the answer is at most a second old;
 * the records of exactly the same ranges of offsets, if they are few.
 
-A version that is behind the others reads with a consumer of its own. A failure is shared by those that waited for the
-answer; whoever asks later asks the log again.
+A version that is behind the others reads with a consumer of its own. All callers that waited for the answer share its
+failure; a later caller asks the log again.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SharedLog:
         return found
 
     def latest(self, caller: object, partitions: Sequence[TopicPartition]) -> tuple[Offsets, int]:
-        """Where the partitions end, and the time of day at which the log was asked."""
+        """Returns the ends of the partitions, and the time of day at which the log was asked."""
         wanted = tuple(partitions)
         return self._ask(caller, ("latest", wanted), lambda: self._log.latest(wanted), _ENDS_AGE_MS)
 
@@ -108,7 +108,7 @@ class SharedLog:
 
     def _ask(self, caller: object, what: Hashable, question: Callable[[], _T], max_age_ms: int) -> tuple[_T, int]:
         entered_ms = self._clock.monotonic_ms()
-        with self._asking:  # whoever waits here gets the answer of the one before
+        with self._asking:  # a caller that waits here gets the answer of the caller before
             known = self._answers.get(what)
             if known is None or not known.is_for(caller, entered_ms, max_age_ms):
                 known = self._answers[what] = self._answered(question, entered_ms)
@@ -206,7 +206,7 @@ class SharedLogs:
         log.close()
 
     def forget(self, log: SharedLog) -> None:
-        """Whoever opens the log from now on gets another one: this one remembers topics that were deleted."""
+        """Replaces the log for later callers, because this log remembers topics that were deleted."""
         with self._lock:
             for which in [which for which, known in self._open.items() if known is log]:
                 del self._open[which]

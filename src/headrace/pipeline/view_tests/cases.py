@@ -72,7 +72,7 @@ class ViewTest:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """What a view shows, as JSON values (``cells``).
+    """The rows of a view, as JSON values (``cells``).
 
     :param rows: the values of each row, in the order of the columns.
     """
@@ -83,7 +83,7 @@ class FoundRows:
 
 @dataclass(frozen=True)
 class ArchitectureOutcome:
-    """What one architecture did with the steps of a test.
+    """The outcome of the steps of a test in one architecture.
 
     :param way: how the answer was kept up to date.
     :param skipped: why the architecture was not tried; empty if it was.
@@ -102,7 +102,7 @@ class ArchitectureOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened when a test ran.
+    """The outcome of a test in all architectures.
 
     :param columns: the columns of the answer, with their Arrow types.
     :param key: the columns that identify a row, if they are known.

@@ -30,7 +30,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Difference:
-    """:param order: the position of the first row that stands elsewhere, if only the order differs."""
+    """:param order: the position of the first row in another place, if only the order differs."""
 
     missing: tuple[Row, ...] = ()
     unexpected: tuple[Row, ...] = ()

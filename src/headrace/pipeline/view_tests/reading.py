@@ -165,7 +165,7 @@ class _Reader:
 
 
 def _sources(definition: ViewDefinition) -> dict[str, tuple[SourceDefinition, str]]:
-    """What a test may name, in lower case: the sources of the view, and the topics that the view itself reads.
+    """Returns the names that a test may use, in lower case: the sources and the topics that the view reads.
 
     A name stands for a source and, if it is the name of a topic, for this topic.
     """

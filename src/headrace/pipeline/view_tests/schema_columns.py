@@ -74,7 +74,7 @@ def _avro_columns(schema: str) -> dict[str, str] | None:
 
 
 def misfit(value: object, kind: str) -> str | None:
-    """What a column of this type needs instead of the value; None if the value fits or the type is not known."""
+    """Describes the values that a column of this type needs; None if the value fits or the type is not known."""
     if value is None or kind not in _FITTING:
         return None
     fits, wanted = _FITTING[kind]

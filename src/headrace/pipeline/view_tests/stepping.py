@@ -87,7 +87,7 @@ class SteppedView:
         return catalog.version(*self._key)
 
     def _found(self) -> FoundRows:
-        """What a reader sees."""
+        """Returns the rows that a reader sees."""
         with self._database.read() as connection:
             progress = self._context.catalog.progress(connection, *self._key)
             select_sql = self._context.catalog.version(*self._key, connection).select_sql

@@ -80,7 +80,7 @@ def _value_span(document: Document, at: Place) -> Span:
 
 
 def _insertion(document: Document, place: Place, written: str) -> tuple[Span, str]:
-    """Where a step without rows gets them: after the last of its own fields."""
+    """Returns the place at which rows are inserted into a step without rows: after the last of its own fields."""
     text, depth = document.text, len(place)
     inside = [span for path, span in document.places.spans.items() if path[:depth] == place and len(path) > depth]
     has_headers = document.is_toml and any(_is_header(text, span) for span in inside)
@@ -115,7 +115,7 @@ def _written(document: Document, schema: pa.Schema, rows: Sequence[Row]) -> str:
     line = f"[{', '.join(tables)}]"
     if len(tables) == 1 and len(line) < _WIDTH - len("rows = "):
         return line
-    # In YAML, what is inside of brackets has to stand further right than its key.
+    # YAML wants the lines inside of brackets further right than their key.
     indent = _INDENT if document.is_toml else _INDENT * 4
     inner = "".join(f"{indent}{table},\n" for table in tables)
     return f"[\n{inner}{'' if document.is_toml else _INDENT * 3}]"

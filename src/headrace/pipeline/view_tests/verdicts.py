@@ -81,14 +81,14 @@ def judge(test: ViewTest, outcome: Outcome, document: Document) -> Verdict:
 
 
 class Changes(NamedTuple):
-    """What ``--update`` writes, by the place of a step in its file."""
+    """The rows that ``--update`` writes, by the place of a step in its file."""
 
     rows: dict[Place, tuple[pa.Schema, list[Row]]]
     dead_letters: dict[Place, int]
 
 
 def changes_of(verdict: Verdict, outcome: Outcome) -> Changes:
-    """What the view showed where the test expects something else, or nothing yet.
+    """Returns the rows of the view for the steps that expect other rows, or no rows yet.
 
     The first architecture counts, which is the view's own. Nothing is written if an architecture ended with an error or
     differs from the batch answer: such rows are not what the view should show.

@@ -70,7 +70,7 @@ class _Rows(NamedTuple):
 
 
 def kept_of(spark: SparkSession, definition: ViewDefinition) -> Kept | None:
-    """What ``[keep]`` means for a view; None if the view has no [keep].
+    """Returns the meaning of ``[keep]`` for a view; None if the view has no [keep].
 
     :raises NotKept: if it has no exact meaning.
     """

@@ -116,7 +116,7 @@ def encode_request(
 
 
 def body_at(api: Api, version: int, frame: bytes | memoryview) -> int:
-    """Where the body of a response begins in its frame.
+    """Returns the position of the body of a response in its frame.
 
     :raises IndexError: if the frame ends inside the header.
     :raises ValueError: if a tagged field of the header goes past the end of the frame.

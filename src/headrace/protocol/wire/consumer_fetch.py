@@ -48,7 +48,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class PartitionAnswer(NamedTuple):
-    """What a response to Fetch says about one partition."""
+    """The part of a response to Fetch that describes one partition."""
 
     error: ErrorCode = ErrorCode.none
     records: memoryview = memoryview(b"")

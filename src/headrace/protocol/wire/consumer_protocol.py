@@ -40,7 +40,7 @@ class Unreadable(Exception):
 
 
 class Subscription(NamedTuple):
-    """What a member tells the leader of its group. Topics and owned partitions keep the order of the bytes."""
+    """The subscription that a member sends to its group's leader. Topics and partitions keep their order."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None

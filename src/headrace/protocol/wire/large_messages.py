@@ -168,7 +168,7 @@ class _Opening:
         return ElementArray(frame, start, count, elements.read, opened), at
 
     def _end_of(self, guard: Guard, at: int) -> int:
-        """Where a field or an element ends that is read at once.
+        """Returns the end of a field or an element that is read at once.
 
         :raises ManyElements: if it has too many elements for that.
         """
@@ -182,7 +182,7 @@ class _Opening:
         return stop
 
     def _end_of_whole(self, guard: Guard, at: int) -> int:
-        """Where a field ends that cannot be read piece by piece."""
+        """Returns the end of a field that cannot be read piece by piece."""
         try:
             return self._end_of(guard, at)
         except ManyElements:

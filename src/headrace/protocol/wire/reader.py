@@ -7,7 +7,7 @@ from headrace.protocol.wire.varints import LARGEST_TAG, read_long_uvarint, read_
 
 
 def skip_tagged_fields(data: bytes | memoryview, at: int, max_fields: int = maxsize) -> int:
-    """Where a section of tagged fields ends.
+    """Returns the end of a section of tagged fields.
 
     :raises ValueError: if the section has more fields than allowed, or goes past the end of the message.
     :raises IndexError: if the message ends inside a number of the section.

@@ -24,7 +24,7 @@ UUID_BYTES = 16
 
 
 class FieldKind:
-    """What a field of a schema class is: primitive or entity, alone or in an array, nullable or not."""
+    """The kind of a field of a schema class: primitive or entity, alone or in an array, nullable or not."""
 
     def __init__(self, field: Field[Any]) -> None:
         declared: Any = field.type

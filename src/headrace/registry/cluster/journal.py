@@ -162,7 +162,7 @@ class TopicJournal:
             raise timed_out(
                 f"the registry could not become the writer of the topic: {str(error) or 'no answer'}"
             ) from None
-        # Everything that an earlier leader has written stands before this record.
+        # All records of earlier leaders are before this record.
         await self._write((noop(self._state),), is_first=True)
 
     async def _write(self, records: tuple[Record, ...], *, is_first: bool = False) -> None:

@@ -18,7 +18,7 @@ _RETRY_SECONDS = 0.5
 
 
 class Leadership:
-    """Who decides about changes: this registry, another one, or nobody at the moment."""
+    """Holds which registry accepts changes: this registry, another registry, or none at the moment."""
 
     def __init__(self, journal: TopicJournal) -> None:
         self._journal = journal

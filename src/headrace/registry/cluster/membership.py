@@ -38,7 +38,7 @@ _FORGET = frozenset({ErrorCode.unknown_member_id, ErrorCode.illegal_generation})
 
 @dataclass(frozen=True)
 class Identity:
-    """Where a registry is, for other registries."""
+    """The address of a registry, for other registries."""
 
     host: str
     port: int

@@ -1,7 +1,7 @@
 """Writes the descriptor of a Protobuf file as ``.proto`` text.
 
 The text has everything that decides how messages are encoded, and the common options. It does not have custom options
-and comments. Whoever needs to know whether something is missing compiles the text, and compares.
+and comments. To find out whether something is missing, compile the text, and compare.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Call:
 
     @property
     def scope(self) -> str | None:
-        """What settings are about: a subject, a context (``:.context:``), or None for all subjects."""
+        """The subject of settings: a subject, a context (``:.context:``), or None for all subjects."""
         given = self.parts.get("subject")
         if given is None:
             return None if self.context == DEFAULT_CONTEXT else f":{self.context}:"

@@ -35,7 +35,7 @@ class AclPattern(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """Who may do what to the resources of a pattern. A principal is a text: ``User:alice``."""
+    """A rule without its pattern: allows or denies one operation. A principal is a text: ``User:alice``."""
 
     principal: str
     host: str

@@ -1,7 +1,7 @@
 """Tokens with a signature: JSON Web Tokens that an OpenID provider has signed with a key of its key set (JWKS).
 
 What is checked, in this order: the form; that the algorithm is asymmetric (``none`` and HS* are refused: with HS*,
-whoever knows the public key could sign); that the key set has the key that the token names, and that the key is for
+anybody with the public key could sign); that the key set has the key that the token names, and that the key is for
 that algorithm; the signature; expiry, issue and begin against the clock; issuer, audience; the user's name.
 
 PyJWT checks the signature. It is imported with the first key, because a broker without OAUTHBEARER starts faster

@@ -49,7 +49,7 @@ class ServerMechanism(Protocol):
 
     @property
     def expires_at_ms(self) -> int | None:
-        """When the user's credentials expire. None: they do not."""
+        """The time at which the user's credentials expire. None: the credentials do not expire."""
 
     @property
     def is_token_authenticated(self) -> bool:
@@ -82,7 +82,7 @@ class ClientMechanism(Protocol):
 
 
 class ServerState:
-    """What every server's side has in common: how far the login is, and who has logged in."""
+    """The state that every server's side has: the progress of the login, and the user that has logged in."""
 
     may_block = False
 

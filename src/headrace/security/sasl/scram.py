@@ -8,8 +8,8 @@
     ClientProof    = ClientKey xor HMAC(StoredKey, AuthMessage)
     ServerSignature= HMAC(ServerKey, AuthMessage)
 
-A server stores salt, StoredKey, ServerKey and iterations. Whoever reads them cannot log in with them, but can try
-passwords, and can pretend to be the server. So they are secrets, and ``repr`` does not show them.
+A server stores salt, StoredKey, ServerKey and iterations. A reader of these values cannot log in with them, but can
+try passwords, and can pretend to be the server. So they are secrets, and ``repr`` does not show them.
 
 Kafka does not normalize names and passwords (SASLprep), so neither does Headrace: they are UTF-8.
 """
@@ -44,7 +44,7 @@ _SALT_LENGTH = 26
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server knows of a user's password."""
+    """The data that a server stores for a user's password."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)

@@ -147,7 +147,7 @@ def _value(part: str, name: str) -> str:
 
 def _extension(part: str) -> tuple[str, str]:
     name, equals, value = part.partition("=")
-    # "m" is the RFC's mandatory extension: whoever does not know the extension has to refuse the message.
+    # "m" is the RFC's mandatory extension: a side that does not know the extension has to refuse the message.
     if not equals or not value or name == "m" or not _EXTENSION.fullmatch(name):
         raise AuthenticationFailed("a SCRAM message has a malformed or unknown extension")
     return name, value

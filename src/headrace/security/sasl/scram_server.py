@@ -116,7 +116,7 @@ class ScramServer(ServerState):
 
 
 class _Progress(NamedTuple):
-    """What the server remembers between the two messages of the client."""
+    """The state of the server between the two messages of the client."""
 
     first: ClientFirst
     account: ScramAccount | None
@@ -153,7 +153,7 @@ class Decoys:
 
 
 class CredentialShape(NamedTuple):
-    """What a client sees of a credential, and could compare with that of other users."""
+    """The part of a credential that a client sees, and could compare with the credentials of other users."""
 
     iterations: int
     salt_length: int

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedStores:
-    """What :meth:`load` has read."""
+    """The stores that :meth:`load` has read."""
 
     options: TlsOptions
     keys: tuple[KeyEntry, ...]

@@ -19,7 +19,7 @@ def _secret() -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """What one side of TLS connections uses. :meth:`from_settings` makes it from settings."""
+    """The settings of one side of TLS connections. :meth:`from_settings` makes it from settings."""
 
     protocol: str = TLS_1_3
     enabled_protocols: tuple[str, ...] = (TLS_1_2, TLS_1_3)

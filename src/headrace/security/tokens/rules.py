@@ -53,7 +53,7 @@ def create(
 ) -> DelegationToken:
     """
     :param wanted_max_ms: the maximum lifetime that the requester wants; not positive: that of the broker.
-    :raises NotAUser: if the owner or a renewer is not a user. Kafka accepts any owner. But whoever logs in with a token
+    :raises NotAUser: if the owner or a renewer is not a user. Kafka accepts any owner. But a login with a token
         becomes ``User:NAME`` of the owner, so a token of ``Group:alice`` would be a token of the user alice.
     """
     if any(principal.type != USER for principal in (owner, *renewers)):

@@ -6,7 +6,7 @@ which is public, and a secret, which is the HMAC of the id::
     HMAC = HMAC-SHA-512(key = delegation.token.secret.key, message = token id)
 
 A client logs in by SCRAM with the id as its name and the HMAC in base64 as its password. The tree holds no secret of a
-token: every broker computes the HMAC from the key of its settings. So whoever reads the tree cannot log in.
+token: every broker computes the HMAC from the key of its settings. So a reader of the tree cannot log in.
 
 The znode ``/delegation_token/tokens/ID`` has Kafka's JSON. Principals are sanitized. ``tokenRequester`` exists from
 version 3 on (KIP-373); before, the requester is the owner::
@@ -50,7 +50,7 @@ class MalformedTokenError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """What the cluster knows of a token. The HMAC is not part of it."""
+    """The data that the cluster stores for a token. The HMAC is not among them."""
 
     token_id: str
     owner: Principal

@@ -68,7 +68,7 @@ _PLANNED = {
     Api.OFFSET_FETCH: "a group's stored offsets",
     Api.FIND_COORDINATOR: "which broker coordinates a group or a transaction",
     Api.JOIN_GROUP: "a member joins its group",
-    Api.HEARTBEAT: "a member is alive, and hears of rebalances",
+    Api.HEARTBEAT: "a member is alive, and learns of rebalances",
     Api.LEAVE_GROUP: "a member leaves its group",
     Api.SYNC_GROUP: "a member gets its assignment",
     Api.DESCRIBE_GROUPS: "groups with their members",

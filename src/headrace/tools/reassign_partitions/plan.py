@@ -1,4 +1,4 @@
-"""Which replicas go where: files of ``headrace reassign-partitions``, proposals, throttles and progress. No I/O.
+"""Plans reassignments: files of ``headrace reassign-partitions``, proposals, throttles and progress. No I/O.
 
 A reassignment is, for each partition, the brokers that are to hold it, the first being the preferred leader, and
 perhaps the log dir on each (``"any"`` leaves that to the broker)::
@@ -43,7 +43,7 @@ Targets = Mapping[TopicPartition, Target]
 
 
 def parse_reassignment(content: object, name: str) -> dict[TopicPartition, Target]:
-    """What ``--reassignment-json-file`` holds."""
+    """Parses ``--reassignment-json-file``."""
     targets = {}
     for partition, item in entries(content, name, wanted={"replicas": list}):
         replicas, log_dirs = item["replicas"], item.get("log_dirs", [])
@@ -71,7 +71,7 @@ def parse_reassignment(content: object, name: str) -> dict[TopicPartition, Targe
 
 
 def parse_topics(content: object, name: str) -> list[str]:
-    """What ``--topics-to-move-json-file`` holds: ``{"version": 1, "topics": [{"topic": "a"}]}``."""
+    """Parses ``--topics-to-move-json-file``: ``{"version": 1, "topics": [{"topic": "a"}]}``."""
     if not isinstance(content, dict) or not isinstance(content.get("topics"), list):
         raise UsageError(f'{name}: the file must be an object with "topics"')
     check_version(content, name)
@@ -300,7 +300,7 @@ def replica_states(targets: Targets, log_dirs: Mapping[int, Mapping[str, LogDir]
 
 
 def listing(ongoing: Mapping[TopicPartition, Reassignment]) -> Iterator[str]:
-    """What ``--list`` shows."""
+    """Returns the output of ``--list``."""
     for partition, each in sorted(ongoing.items()):
         adding = f" adding: {_ids(each.adding_replicas)}." if each.adding_replicas else ""
         removing = f" removing: {_ids(each.removing_replicas)}." if each.removing_replicas else ""

@@ -21,7 +21,7 @@ class OneLineFormatter(logging.Formatter):
 
 def log_to_stderr(level: str, *, prefix: str = "", suffix: str = "") -> None:
     """
-    :param prefix: stands before each message, and ``suffix`` after it.
+    :param prefix: the text before each message; ``suffix``: the text after it.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(f"%(asctime)s %(levelname)s {prefix}%(message)s{suffix}"))

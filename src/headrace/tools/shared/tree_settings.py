@@ -75,7 +75,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """What a server uses. None is a setting that is not set."""
+    """The settings of a server. None stands for a setting that is not set."""
 
     data: Path | None = None
     address: Address | None = None

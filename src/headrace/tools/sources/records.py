@@ -10,7 +10,7 @@ from headrace.pipeline.spark.options import shared_client_options
 
 _TIMEOUT_MS = 10_000
 _POLL_MS = 500
-#: So many polls in a row without a record mean that the rest of the offsets holds no records.
+#: This many polls in a row without a record mean that the rest of the offsets holds no records.
 _EMPTY_POLLS = 4
 
 

@@ -50,7 +50,7 @@ class Znodes(Protocol):
         ...
 
     def delete_many(self, paths: Sequence[str]) -> bool:
-        """Deletes znodes in this order, and ignores those that are already deleted.
+        """Deletes znodes in this order, and ignores znodes that are already deleted.
 
         False if one could not be deleted.
         """

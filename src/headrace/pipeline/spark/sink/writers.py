@@ -37,7 +37,7 @@ _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has written."""
+    """The records that one task has written."""
 
     row_count: int
     #: None without transactions.

@@ -3,7 +3,7 @@
 ::
 
     topics          subscribe, subscribePattern, assign                     exactly one of them
-    start           startingTimestamp, startingOffsetsByTimestamp, startingOffsets     the first one that is set counts
+    start           startingTimestamp, startingOffsetsByTimestamp, startingOffsets     the first one in use counts
     end             endingTimestamp, endingOffsetsByTimestamp, endingOffsets           the same; not for streams
     amount          minPartitions, maxRecordsPerPartition; streams: maxOffsetsPerTrigger, minOffsetsPerTrigger,
                     maxTriggerDelay

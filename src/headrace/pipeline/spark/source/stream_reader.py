@@ -147,8 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return starts | self._log.latest(self._log.partitions(skip_missing=True))
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
-        """Where each partition is read from: the position of the stream; the start of partitions that are new or
-        shorter.
+        """Returns the first offset per partition: the position of the stream, or the start of partitions that are
+        new or shorter.
         """
         fresh = [partition for partition, end in sorted(ends.items()) if starts.get(partition, end + 1) > end]
         for partition in fresh:
