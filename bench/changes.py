@@ -22,17 +22,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from urllib.request import urlopen
 
-import confluent_kafka
 import loads
 import report
 import servers
+from numbered_events import RATE, delays_s, send
 
-KEYS = 100
-RATE = 1_000
 BAR = 1.2
 _WARM_S = 5
 _LOOK_EVERY_S = 0.002
@@ -66,20 +63,6 @@ def running(folder: Path) -> Iterator[str]:
             runner.terminate()
 
 
-def send(address: str, topic: str, sent_s: list[float], numbers: range) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": address, "acks": "all", "linger.ms": 0})
-    started = time.perf_counter()
-    for number in numbers:
-        wait_s = started + (number - numbers.start) / RATE - time.perf_counter()
-        if wait_s > 0:
-            time.sleep(wait_s)
-        value = json.dumps({"page": f"page-{number % KEYS}", "number": number}).encode()
-        sent_s[number] = time.perf_counter()
-        producer.produce(topic, value)
-        producer.poll(0)
-    assert not producer.flush(30), "events were not acknowledged"
-
-
 def until_seen(database: Path, last: int, seen: list[tuple[float, int]]) -> None:
     """Adds when the highest number rose, and to what, until it is the last one."""
     began_s = time.perf_counter()
@@ -110,13 +93,6 @@ def until_told(address: str, last: int, seen: list[tuple[float, int]]) -> None:
                 return
 
 
-def delays_ms(seen: list[tuple[float, int]], sent_s: list[float], events: int) -> list[float]:
-    moments = [0.0] * len(sent_s)
-    for (_, before), (at_s, highest) in pairwise(seen):
-        moments[before + 1 : highest + 1] = [at_s] * (highest - before)
-    return sorted((at_s - sent) * 1e3 for at_s, sent in zip(moments[-events:], sent_s[-events:], strict=True))
-
-
 def measure(folder: Path, architecture: str, seconds: int) -> tuple[list[float], list[float]]:
     with servers.headrace(folder / "data") as server:
         topic, project = "numbers", folder / "project"
@@ -139,7 +115,8 @@ def measure(folder: Path, architecture: str, seconds: int) -> tuple[list[float],
             send(server.address, topic, sent_s, range(1, total))
             for reader in readers:
                 reader.join(_START_S)
-    return delays_ms(queried, sent_s, events), delays_ms(told, sent_s, events)
+    queried_s, told_s = delays_s(queried, sent_s, events), delays_s(told, sent_s, events)
+    return [delay * 1e3 for delay in queried_s], [delay * 1e3 for delay in told_s]
 
 
 def main() -> None:
