@@ -1,4 +1,4 @@
-"""Protects HTTP endpoints that uvicorn serves: the options of their commands, the check of credentials, time limits.
+"""Protects HTTP endpoints that uvicorn serves: the check of credentials, and time limits.
 
 The server is uvicorn, with h11 as its parser. uvicorn bounds neither the time of a request nor the size of its head, so
 :class:`BoundedProtocol` does: a request, with its body, arrives within 20 seconds, or its connection is closed. So is
@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from argparse import Namespace
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headrace.http_endpoints.access import Access, read_access
-from headrace.http_endpoints.protection import Protection
+from headrace.http_endpoints.access import Access
 from headrace.peer_log import PeerLog
 from headrace.runtime.clock import SystemClock
 
@@ -39,27 +37,6 @@ _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
-
-
-def protection_of(options: Namespace, environment: Mapping[str, str]) -> Protection:
-    """The protection that the options of a command ask for.
-
-    :raises ConfigError: if a secret cannot be read.
-    """
-    access = read_access(
-        options.bearer_token_file,
-        options.basic_auth_file,
-        environment,
-        bearer_variable="HEADRACE_HTTP_BEARER_TOKEN",
-        basic_variable="HEADRACE_HTTP_BASIC_AUTH",
-    )
-    return Protection(
-        certificate=options.tls_certificate or "",
-        key=options.tls_key or "",
-        key_password=environment.get("HEADRACE_HTTP_TLS_KEY_PASSWORD", ""),
-        access=access,
-        allows_insecure=options.insecure,
-    )
 
 
 def with_access(application: Application, access: Access, body: bytes = UNAUTHORIZED) -> Application:

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from headrace.properties import ConfigError
 from headrace.tools.shared.client_properties import run_loop
 from headrace.tools.shared.commands import DONE, Output, UsageError, client_options, new_parser, run
+from headrace.tools.shared.http_options import add_http_protection, protection_of
 from headrace.tools.shared.stderr_log import log_to_stderr
 
 _EXAMPLES = """
@@ -53,23 +54,8 @@ def parser() -> ArgumentParser:
     add("--registry-ca", metavar="FILE", default="",
         help="certificates (PEM) to check those of other registries against (default: the system's)")  # fmt: skip
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
-    _add_protection(parser)
+    add_http_protection(parser)
     return parser
-
-
-def _add_protection(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "protection of HTTP",
-        "An address that other hosts can reach needs TLS, and a token or a password. Without the files, "
-        "HEADRACE_HTTP_BEARER_TOKEN and HEADRACE_HTTP_BASIC_AUTH of the environment are used.",
-    )
-    group.add_argument("--tls-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
-    group.add_argument("--tls-key", metavar="FILE", help="its key (PEM; default: in the certificate's file)")
-    group.add_argument("--bearer-token-file", metavar="FILE", help="answer clients that send the token in this file")
-    group.add_argument("--basic-auth-file", metavar="FILE", help="answer clients that send this USER:PASSWORD")
-    group.add_argument(
-        "--insecure", action="store_true", help="serve any address, also without TLS and without a secret"
-    )
 
 
 def _work(options: Namespace, _: Output) -> int:
@@ -86,7 +72,6 @@ def _work(options: Namespace, _: Output) -> int:
 
 async def _serve(options: Namespace) -> None:
     from headrace.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-    from headrace.http_endpoints.asgi_protection import protection_of
     from headrace.registry.server import Settings, serve
 
     settings = Settings(

@@ -12,12 +12,13 @@ import pytest
 import trustme
 
 from headrace.http_endpoints.access import Access
-from headrace.http_endpoints.asgi_protection import MAX_HEAD_BYTES, BoundedProtocol, protection_of
+from headrace.http_endpoints.asgi_protection import MAX_HEAD_BYTES, BoundedProtocol
 from headrace.http_endpoints.protection import Protection
 from headrace.pipeline.runner.metrics_server import MetricsServer
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.http import HttpServer
 from headrace.pipeline.version.metrics import PipelineMetrics
+from headrace.tools.shared.http_options import protection_of
 from headrace.tools.views.command import main, parser
 
 TOKEN = "readers-token"

@@ -24,6 +24,7 @@ from headrace.tools.shared.commands import (
     new_parser,
     run,
 )
+from headrace.tools.shared.http_options import add_http_protection
 
 if TYPE_CHECKING:
     from headrace.pipeline.management.opened import OpenProject
@@ -210,24 +211,8 @@ def _add_run(commands: _Commands[ArgumentParser]) -> None:
         metavar="HOST:PORT",
         help="serve Prometheus metrics at this address; port 0 picks a free port",
     )
-    _add_protection(run)
+    add_http_protection(run)
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
-
-
-def _add_protection(parser: ArgumentParser) -> None:
-    """How HTTP endpoints are protected. Secrets are never arguments: other users of the host can read them."""
-    group = parser.add_argument_group(
-        "protection of HTTP",
-        "An address that other hosts can reach needs TLS, and a token or a password. Without the files, "
-        "HEADRACE_HTTP_BEARER_TOKEN and HEADRACE_HTTP_BASIC_AUTH of the environment are used.",
-    )
-    group.add_argument("--tls-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
-    group.add_argument("--tls-key", metavar="FILE", help="its key (PEM; default: in the certificate's file)")
-    group.add_argument("--bearer-token-file", metavar="FILE", help="answer clients that send the token in this file")
-    group.add_argument("--basic-auth-file", metavar="FILE", help="answer clients that send this USER:PASSWORD")
-    group.add_argument(
-        "--insecure", action="store_true", help="serve any address, also without TLS and without a secret"
-    )
 
 
 def _add_serve(commands: _Commands[ArgumentParser]) -> None:
@@ -238,7 +223,7 @@ def _add_serve(commands: _Commands[ArgumentParser]) -> None:
         default="127.0.0.1:8090",
         help="the address to listen on (default %(default)s); port 0 picks a free port",
     )
-    _add_protection(serve)
+    add_http_protection(serve)
 
 
 def _add_switch(commands: _Commands[ArgumentParser]) -> None:

@@ -27,6 +27,7 @@ from headrace.pipeline.spark.java_process import JavaProcess
 from headrace.properties import ConfigError
 from headrace.runtime.clock import SystemClock
 from headrace.tools.shared.commands import DONE, FAILED, Output, UsageError
+from headrace.tools.shared.http_options import protection_of
 from headrace.tools.shared.stderr_log import log_to_stderr
 from headrace.tools.views.command import address, open_project
 
@@ -188,7 +189,7 @@ def _checks(lock: RunnerLock) -> Callable[[], None]:
 
 def _protection(options: Namespace, addresses: Iterable[tuple[str, int]]) -> Protection:
     """Reads the secrets and the certificate, and checks that they are enough for the addresses."""
-    from headrace.http_endpoints.asgi_protection import HINTS, protection_of
+    from headrace.http_endpoints.asgi_protection import HINTS
 
     try:
         protection = protection_of(options, os.environ)
