@@ -29,6 +29,7 @@ from headrace.pipeline.decoding.registry import HEADER_BYTES, SchemaRegistry, sc
 from headrace.pipeline.decoding.value_batches import Gatherer, column_array
 from headrace.pipeline.project.decode import Decode
 from headrace.pipeline.project.toml_files import did_you_mean
+from headrace.protocol.wire.varints import LARGEST_TAG, BadVarint, read_uvarint
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -248,17 +249,12 @@ def unframed(value: bytes, message: Any, registry: SchemaRegistry | None) -> byt
 
 
 def _varints(value: bytes, at: int) -> Iterator[tuple[int, int]]:
-    """Numbers in zigzag encoding, each with the position after it."""
+    """Yields numbers in zigzag encoding, each with the position after it."""
     while True:
-        number = shift = 0
-        while True:
-            if at >= len(value) or shift > 28:
-                raise ValueError("the value ends within the position of its message")
-            byte = value[at]
-            number |= (byte & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if byte < 0x80:
-                break
+        try:
+            number, at = read_uvarint(value, at, LARGEST_TAG)
+        except (IndexError, BadVarint):
+            raise ValueError("the value ends within the position of its message") from None
         yield (number >> 1) ^ -(number & 1), at
 
 
