@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.testing.view_bench import FileTest, LocalBench, open_test_session, view_tests
+from headrace.testing.view_harness import FileTest, LocalHarness, open_test_session, view_tests
 from headrace.tools.views.command import main as views
 
 _WARM_UP = 2
@@ -80,12 +80,12 @@ def main(rounds: int) -> None:
 
         began = time.monotonic()
         spark = open_test_session(load_settings(folder))
-        bench = LocalBench(spark)
+        harness = LocalHarness(spark)
         print(f"Spark's start: {time.monotonic() - began:.1f} s; load average {os.getloadavg()[0]:.1f}")
         measured: dict[str, list[_Measured]] = {str(test): [] for test in tests}
         for number in range(_WARM_UP + rounds):
             for test in tests:
-                taken = _measured(bench, test)
+                taken = _measured(harness, test)
                 if number >= _WARM_UP:
                     measured[str(test)].append(taken)
         spark.stop()
@@ -109,9 +109,9 @@ class _Measured(NamedTuple):
     ways: str
 
 
-def _measured(bench: LocalBench, test: FileTest) -> _Measured:
+def _measured(harness: LocalHarness, test: FileTest) -> _Measured:
     cpu_s, began = _cpu_s(), time.monotonic()
-    outcome = bench.run(test.run)
+    outcome = harness.run(test.run)
     seconds, cpu_s = time.monotonic() - began, _cpu_s() - cpu_s
     assert not any(each.error for each in outcome.architectures)
     ways = ", ".join(f"{each.architecture} by {each.way}" for each in outcome.architectures if not each.skipped)

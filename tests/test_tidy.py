@@ -251,7 +251,7 @@ def test_tests_do_not_sleep():
 
 
 def test_harnesses_are_called_so():
-    check("misnamed_harnesses", tidy_rules.misnamed_harnesses(of_tests()))
+    check("misnamed_harnesses", tidy_rules.misnamed_harnesses([*src(), *of_tests()]))
 
 
 def test_the_rules_of_tests_find_what_is_bad():

@@ -291,7 +291,7 @@ _OTHER_CLASS = re.compile(r"(Bed|World|Scene|Bench)s?$")
 
 
 def misnamed_harnesses(sources: Iterable[Source]) -> list[str]:
-    """Test files and classes that are called bed, world, scene or bench: the one word is harness."""
+    """Files and classes that are called bed, world, scene or bench: the one word for helpers of tests is harness."""
     found = [source.path for source in sources if _OTHER_FILE.search(Path(source.path).stem)]
     for source in sources:
         classes = [node.name for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]

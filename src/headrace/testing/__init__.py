@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.testing.faulty_disk import FaultyDisk
     from headrace.testing.raw_client import ClosedByPeer, RawClient
     from headrace.testing.topics import TopicFactory
-    from headrace.testing.view_bench import ViewTests, view_tests
+    from headrace.testing.view_harness import ViewTests, view_tests
 
 __all__ = [
     "BrokerProcess",
@@ -40,9 +40,9 @@ _MODULES = {
     "RawClient": "headrace.testing.raw_client",
     "StartFailed": "headrace.testing.broker_process",
     "TopicFactory": "headrace.testing.topics",
-    "ViewTests": "headrace.testing.view_bench",
+    "ViewTests": "headrace.testing.view_harness",
     "pass_time": "headrace.testing.broker_time",
-    "view_tests": "headrace.testing.view_bench",
+    "view_tests": "headrace.testing.view_harness",
 }
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace import Broker
     from headrace.testing.cluster_process import ClusterProcess
     from headrace.testing.topics import TopicFactory
-    from headrace.testing.view_bench import ViewTests
+    from headrace.testing.view_harness import ViewTests
 
 _INI_OPTION = "headrace_settings"
 _MARKER = "headrace"
@@ -141,7 +141,7 @@ def headrace_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator
 @pytest.fixture(scope="session")
 def headrace_views() -> Iterator[ViewTests]:
     """Runs tests of views. Spark starts with the first test, and serves all tests of the run."""
-    from headrace.testing.view_bench import ViewTests
+    from headrace.testing.view_harness import ViewTests
 
     views = ViewTests()
     yield views

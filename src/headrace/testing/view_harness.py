@@ -66,7 +66,7 @@ def view_tests(project: str | Path = ".") -> list[FileTest]:
     return tests
 
 
-class LocalBench:
+class LocalHarness:
     """Runs tests with a Spark of this process.
 
     :param spark: with the data source ``headrace`` (``headrace.pipeline.register``).
@@ -92,7 +92,7 @@ class ViewTests:
     """Tests of views for pytest: the fixture ``headrace_views``."""
 
     def __init__(self) -> None:
-        self._bench: LocalBench | None = None
+        self._harness: LocalHarness | None = None
         self._own_spark: SparkSession | None = None
 
     def close(self) -> None:
@@ -105,14 +105,14 @@ class ViewTests:
         :raises AssertionError: with the difference, if the view does not show the expected rows.
         :raises ProjectError: if the view or the test has a mistake.
         """
-        from headrace.pipeline.view_tests.report_text import verdict_lines
-        from headrace.pipeline.view_tests.verdicts import judge
+        from headrace.pipeline.view_tests.report_text import result_lines
+        from headrace.pipeline.view_tests.results import check_outcome
 
-        verdict = judge(test.run.test, self._outcome(test.run, test.document.path.parent.parent), test.document)
-        if verdict.problems:
-            raise ProjectError(verdict.problems)
-        if not verdict.is_passed:
-            raise AssertionError("\n".join(verdict_lines(verdict, str(test.document.path))))
+        result = check_outcome(test.run.test, self._outcome(test.run, test.document.path.parent.parent), test.document)
+        if result.problems:
+            raise ProjectError(result.problems)
+        if not result.is_passed:
+            raise AssertionError("\n".join(result_lines(result, str(test.document.path))))
 
     def steps(self, project: str | Path, view: str, steps: Sequence[Mapping[str, Any]]) -> None:
         """Runs a test that is written in Python: steps with the fields that a step has in a file.
@@ -139,17 +139,17 @@ class ViewTests:
         return [dict(zip(outcome.columns.names, row, strict=True)) for row in found.rows]
 
     def _check_outcome(self, test: FileTest, outcome: Outcome) -> None:
-        from headrace.pipeline.view_tests.report_text import verdict_lines
-        from headrace.pipeline.view_tests.verdicts import judge
+        from headrace.pipeline.view_tests.report_text import result_lines
+        from headrace.pipeline.view_tests.results import check_outcome
 
-        verdict = judge(test.run.test, outcome, test.document)
-        if not verdict.is_passed:
-            raise AssertionError("\n".join(verdict_lines(verdict, str(test.document.path))))
+        result = check_outcome(test.run.test, outcome, test.document)
+        if not result.is_passed:
+            raise AssertionError("\n".join(result_lines(result, str(test.document.path))))
 
     def _outcome(self, run: Run, folder: Path) -> Outcome:
-        if self._bench is None:
-            self._bench = LocalBench(self._spark(folder))
-        return self._bench.run(run)
+        if self._harness is None:
+            self._harness = LocalHarness(self._spark(folder))
+        return self._harness.run(run)
 
     def _spark(self, folder: Path) -> SparkSession:
         """The session of this process, or a new one."""

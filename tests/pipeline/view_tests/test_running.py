@@ -7,21 +7,21 @@ from shop_project import make_shop, read
 
 from headrace.pipeline.project.loading import read_project
 from headrace.pipeline.project.toml_files import ProjectError
+from headrace.pipeline.view_tests.results import check_outcome
 from headrace.pipeline.view_tests.stepping import SteppedView
-from headrace.pipeline.view_tests.verdicts import judge
 from headrace.testing import ViewTests, view_tests
-from headrace.testing.view_bench import LocalBench
+from headrace.testing.view_harness import LocalHarness
 
 
 @pytest.fixture(scope="module")
-def bench(spark):
-    return LocalBench(spark)
+def harness(spark):
+    return LocalHarness(spark)
 
 
-def judged(bench, folder, text):
+def checked(harness, folder, text):
     (run,), document = read(folder, text)
     assert not document.problems
-    return judge(run.test, bench.run(run), document)
+    return check_outcome(run.test, harness.run(run), document)
 
 
 MOVES = """
@@ -42,10 +42,10 @@ rows = []
 """
 
 
-def test_a_join_is_kept_by_touched_keys(bench, tmp_path):
-    verdict = judged(bench, tmp_path, MOVES)
-    assert verdict.failures == ()
-    assert dict(verdict.tried) == {"lambda": "touched", "kappa": "touched"}
+def test_a_join_is_kept_by_touched_keys(harness, tmp_path):
+    result = checked(harness, tmp_path, MOVES)
+    assert result.failures == ()
+    assert dict(result.tried) == {"lambda": "touched", "kappa": "touched"}
 
 
 SPENDING = """
@@ -62,21 +62,21 @@ rows = [{ customer_id = 1, total = TOTAL, last = 2026-11-16T08:30:00Z }, { custo
 """
 
 
-def test_sums_are_combined(bench, tmp_path):
-    verdict = judged(bench, tmp_path, SPENDING.replace("TOTAL", "35"))
-    assert verdict.failures == ()
-    assert dict(verdict.tried) == {"kappa": "combine", "lambda": "combine"}
+def test_sums_are_combined(harness, tmp_path):
+    result = checked(harness, tmp_path, SPENDING.replace("TOTAL", "35"))
+    assert result.failures == ()
+    assert dict(result.tried) == {"kappa": "combine", "lambda": "combine"}
 
 
-def test_wrong_rows_fail_in_both_architectures_and_after_the_batch(bench, tmp_path):
-    verdict = judged(bench, tmp_path, SPENDING.replace("TOTAL", "36"))
-    assert [(each.architecture, each.step, each.is_fault) for each in verdict.failures] == [
+def test_wrong_rows_fail_in_both_architectures_and_after_the_batch(harness, tmp_path):
+    result = checked(harness, tmp_path, SPENDING.replace("TOTAL", "36"))
+    assert [(each.architecture, each.step, each.is_fault) for each in result.failures] == [
         ("kappa", 2, False), ("lambda", 2, False), ("lambda", 2, False),
     ]  # fmt: skip
-    assert verdict.failures[0].lines[1].split() == ["~", "1", "36", "->", "35", "2026-11-16T08:30:00"]
+    assert result.failures[0].lines[1].split() == ["~", "1", "36", "->", "35", "2026-11-16T08:30:00"]
 
 
-def test_a_wrong_maintenance_is_found_without_expected_rows(bench, tmp_path, monkeypatch):
+def test_a_wrong_maintenance_is_found_without_expected_rows(harness, tmp_path, monkeypatch):
     found = SteppedView._found
 
     def without_the_last_row(view):
@@ -84,12 +84,12 @@ def test_a_wrong_maintenance_is_found_without_expected_rows(bench, tmp_path, mon
 
     monkeypatch.setattr(SteppedView, "_found", without_the_last_row)
     text = 'view = "spending"\n[[test]]\narchitectures = ["kappa"]\nrecords.orders = [{ customer_id = 1 }]\n'
-    verdict = judged(bench, tmp_path, text)
-    assert [each.is_fault for each in verdict.failures] == [True]
-    assert dict(verdict.skipped) == {"lambda": "the test does not ask for it"}
+    result = checked(harness, tmp_path, text)
+    assert [each.is_fault for each in result.failures] == [True]
+    assert dict(result.skipped) == {"lambda": "the test does not ask for it"}
 
 
-def test_streams_and_orders_of_rows(bench, tmp_path):
+def test_streams_and_orders_of_rows(harness, tmp_path):
     make_shop(tmp_path)
     (tmp_path / "views/spending.sql").write_text("SELECT order_id, amount FROM orders WHERE amount > 1")
     settings = 'architecture = "kappa"\nquery = "spending.sql"\nkey = ["order_id"]\nmaintain = "stream"\n'
@@ -104,13 +104,13 @@ def test_streams_and_orders_of_rows(bench, tmp_path):
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     (test,) = view_tests(tmp_path)
-    verdict = judge(test.run.test, bench.run(test.run), test.document)
-    assert verdict.failures == ()
-    assert verdict.tried == (("kappa", "stream"),)
-    assert dict(verdict.skipped) == {"lambda": 'maintain = "stream" is not a way of a lambda view'}
+    result = check_outcome(test.run.test, harness.run(test.run), test.document)
+    assert result.failures == ()
+    assert result.tried == (("kappa", "stream"),)
+    assert dict(result.skipped) == {"lambda": 'maintain = "stream" is not a way of a lambda view'}
 
 
-def test_a_view_that_fails_says_why(bench, tmp_path):
+def test_a_view_that_fails_says_why(harness, tmp_path):
     make_shop(tmp_path)
     (tmp_path / "views/spending.sql").write_text("SELECT amount, sum(1 DIV amount) AS x FROM orders GROUP BY amount")
     path = tmp_path / "tests" / "a.toml"
@@ -118,11 +118,11 @@ def test_a_view_that_fails_says_why(bench, tmp_path):
     text = 'view = "spending"\n[[test]]\narchitectures = ["kappa"]\nrecords.orders = [{ amount = 0 }]\n'
     path.write_text(text)
     (test,) = view_tests(tmp_path)
-    verdict = judge(test.run.test, bench.run(test.run), test.document)
-    assert ["zero" in failure.what.lower() for failure in verdict.failures] == [True]
+    result = check_outcome(test.run.test, harness.run(test.run), test.document)
+    assert ["zero" in failure.what.lower() for failure in result.failures] == [True]
 
 
-def test_a_query_that_spark_rejects_is_a_problem_of_the_view(bench, tmp_path):
+def test_a_query_that_spark_rejects_is_a_problem_of_the_view(harness, tmp_path):
     make_shop(tmp_path)
     (tmp_path / "views/spending.sql").write_text("SELECT amout FROM orders")
     path = tmp_path / "tests" / "a.toml"
@@ -130,7 +130,7 @@ def test_a_query_that_spark_rejects_is_a_problem_of_the_view(bench, tmp_path):
     path.write_text('view = "spending"\n[[test]]\n')
     (test,) = view_tests(tmp_path)
     with pytest.raises(ProjectError, match=r"views/spending.sql:1.*amout.*did you mean amount"):
-        bench.run(test.run)
+        harness.run(test.run)
 
 
 def test_tests_in_python(spark, tmp_path):

@@ -1,4 +1,4 @@
-"""Writes verdicts as JUnit XML, which CI servers read: a suite per file, a case per test and architecture."""
+"""Writes the results of tests as JUnit XML, for CI servers: a suite per file, a case per test and architecture."""
 
 from __future__ import annotations
 
@@ -8,74 +8,74 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from headrace.pipeline.view_tests.report_text import failure_title, place_of
-from headrace.pipeline.view_tests.verdicts import Failure, Verdict
+from headrace.pipeline.view_tests.results import Failure, Result
 
 #: What XML 1.0 cannot have, not even as an entity.
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit_xml(verdicts: Sequence[Verdict], files: Sequence[str]) -> bytes:
+def junit_xml(results: Sequence[Result], files: Sequence[str]) -> bytes:
     """
-    :param files: for each verdict, the name of its file as the user sees it.
+    :param files: for each result, the name of its file as the user sees it.
     """
     root = ElementTree.Element("testsuites", name="headrace views test")
     for file in dict.fromkeys(files):
-        of_file = [verdict for verdict, each in zip(verdicts, files, strict=True) if each == file]
+        of_file = [result for result, each in zip(results, files, strict=True) if each == file]
         _suite(root, file, of_file)
     ElementTree.indent(root)
     written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return written + b"\n"
 
 
-def write_junit(path: Path, verdicts: Sequence[Verdict], files: Sequence[str]) -> None:
+def write_junit(path: Path, results: Sequence[Result], files: Sequence[str]) -> None:
     """
     :raises OSError: if the file cannot be written.
     """
-    path.write_bytes(junit_xml(verdicts, files))
+    path.write_bytes(junit_xml(results, files))
 
 
-def _suite(root: ElementTree.Element, file: str, verdicts: Sequence[Verdict]) -> None:
+def _suite(root: ElementTree.Element, file: str, results: Sequence[Result]) -> None:
     suite = ElementTree.SubElement(root, "testsuite", name=_text(file))
     counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
-    for verdict in verdicts:
-        share = verdict.seconds / max(1, len(verdict.tried))
-        for architecture, _ in verdict.tried or (("", ""),):
-            case = _case(suite, verdict, architecture, file)
+    for result in results:
+        share = result.seconds / max(1, len(result.tried))
+        for architecture, _ in result.tried or (("", ""),):
+            case = _case(suite, result, architecture, file)
             case.set("time", f"{share:.3f}")
             counts["tests"] += 1
-            failures = [each for each in verdict.failures if each.architecture == architecture]
+            failures = [each for each in result.failures if each.architecture == architecture]
             counts["failures"] += bool(failures)
             if failures:
-                _failure(case, verdict, failures, file)
-            if verdict.problems:
+                _failure(case, result, failures, file)
+            if result.problems:
                 counts["errors"] += 1
-                message = "; ".join(str(problem) for problem in verdict.problems)
+                message = "; ".join(str(problem) for problem in result.problems)
                 ElementTree.SubElement(case, "error", message=_text(message))
-        for architecture, why in verdict.skipped:
+        for architecture, why in result.skipped:
             counts["tests"] += 1
             counts["skipped"] += 1
-            case = _case(suite, verdict, architecture, file)
+            case = _case(suite, result, architecture, file)
             ElementTree.SubElement(case, "skipped", message=_text(why))
     for name, count in counts.items():
         suite.set(name, str(count))
-    suite.set("time", f"{sum(verdict.seconds for verdict in verdicts):.3f}")
+    suite.set("time", f"{sum(result.seconds for result in results):.3f}")
 
 
-def _case(suite: ElementTree.Element, verdict: Verdict, architecture: str, file: str) -> ElementTree.Element:
-    name = f"{verdict.test.name} ({architecture})" if architecture else verdict.test.name
+def _case(suite: ElementTree.Element, result: Result, architecture: str, file: str) -> ElementTree.Element:
+    name = f"{result.test.name} ({architecture})" if architecture else result.test.name
     case = ElementTree.SubElement(
-        suite, "testcase", classname=_text(verdict.test.view), name=_text(name), file=_text(file)
+        suite, "testcase", classname=_text(result.test.view), name=_text(name), file=_text(file)
     )
-    if verdict.test.line is not None:
-        case.set("line", str(verdict.test.line))
+    if result.test.line is not None:
+        case.set("line", str(result.test.line))
     return case
 
 
-def _failure(case: ElementTree.Element, verdict: Verdict, failures: Sequence[Failure], file: str) -> None:
-    made = ElementTree.SubElement(case, "failure", message=_text(failure_title(verdict, failures[0])))
+def _failure(case: ElementTree.Element, result: Result, failures: Sequence[Failure], file: str) -> None:
+    made = ElementTree.SubElement(case, "failure", message=_text(failure_title(result, failures[0])))
     lines: list[str] = []
     for each in failures:
-        lines.append(f"{place_of(each, file)}: {failure_title(verdict, each)}")
+        lines.append(f"{place_of(each, file)}: {failure_title(result, each)}")
         lines += each.lines
     made.text = _text("\n".join(lines))
 

@@ -1,4 +1,4 @@
-"""Judges the outcome of a test: compares what each architecture showed with the expected rows and the batch answer."""
+"""Checks the outcome of a test: compares the rows of each architecture with the expected rows and the batch answer."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Result:
     """
-    :param problems: mistakes in the file of the test, which was not judged.
+    :param problems: mistakes in the file of the test, which was not checked.
     :param skipped: by architecture, why it was not tried.
     :param tried: by architecture, how the answer was kept up to date.
     """
@@ -57,7 +57,7 @@ class Verdict:
         return not self.failures and not self.problems
 
 
-def judge(test: ViewTest, outcome: Outcome, document: Document) -> Verdict:
+def check_outcome(test: ViewTest, outcome: Outcome, document: Document) -> Result:
     """
     :param document: the file of the test, for the lines of mistakes.
     """
@@ -69,7 +69,7 @@ def judge(test: ViewTest, outcome: Outcome, document: Document) -> Verdict:
     if not problems:
         for tried in outcome.architectures:
             failures += _Judge(test, outcome, tried, expected).failures()
-    return Verdict(
+    return Result(
         test,
         tuple(failures),
         problems,
@@ -87,7 +87,7 @@ class Changes(NamedTuple):
     dead_letters: dict[Place, int]
 
 
-def changes_of(verdict: Verdict, outcome: Outcome) -> Changes:
+def changes_of(result: Result, outcome: Outcome) -> Changes:
     """Returns the rows of the view for the steps that expect other rows, or no rows yet.
 
     The first architecture counts, which is the view's own. Nothing is written if an architecture ended with an error or
@@ -95,10 +95,10 @@ def changes_of(verdict: Verdict, outcome: Outcome) -> Changes:
     """
     tried = next(each for each in outcome.architectures if not each.skipped)
     changes = Changes({}, {})
-    if any(each.error for each in outcome.architectures) or any(failure.is_fault for failure in verdict.failures):
+    if any(each.error for each in outcome.architectures) or any(failure.is_fault for failure in result.failures):
         return changes
-    wrong = {failure.step for failure in verdict.failures}
-    for number, (step, found) in enumerate(zip(verdict.test.steps, tried.steps, strict=True), start=1):
+    wrong = {failure.step for failure in result.failures}
+    for number, (step, found) in enumerate(zip(result.test.steps, tried.steps, strict=True), start=1):
         if step.rows is None or number in wrong:
             changes.rows[step.place] = (outcome.columns, _tuples(found.rows))
         if step.dead_letters is not None and step.dead_letters != found.dead_letters:

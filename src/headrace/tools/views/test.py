@@ -18,7 +18,7 @@ from headrace.pipeline.management.command_spark import shown_path
 from headrace.pipeline.project.loading import VIEWS_FOLDER, Draft, read_project
 from headrace.pipeline.project.toml_files import Problem, ProjectError, did_you_mean
 from headrace.pipeline.view_tests.documents import TESTS_FOLDER, Document, files_with_tests, read_document
-from headrace.testing.view_bench import BROKER_SETTINGS, FileTest, read_file_tests
+from headrace.testing.view_harness import BROKER_SETTINGS, FileTest, read_file_tests
 from headrace.tools.shared.commands import FAILED, WRONG_USE, CommandError, Output, UsageError
 from headrace.tools.views.problems import show_problems
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.view_tests.cases import Outcome
     from headrace.pipeline.view_tests.places import Path as Place
-    from headrace.pipeline.view_tests.verdicts import Verdict
-    from headrace.testing.view_bench import LocalBench
+    from headrace.pipeline.view_tests.results import Result
+    from headrace.testing.view_harness import LocalHarness
 
 
 @dataclass
@@ -40,7 +40,7 @@ class _Tested:
     """
 
     test: FileTest
-    verdict: Verdict
+    result: Result
     outcome: Outcome | None
 
 
@@ -59,10 +59,10 @@ def test(options: Namespace, out: Output) -> int | None:
         ran = iter(_updated(list(ran), draft.project.views, out))
     done = [_shown(each, out) for each in ran]
     _finish(done, options, out, time.monotonic() - began)
-    if any(each.verdict.problems for each in done):
-        show_problems(out, [problem for each in done for problem in each.verdict.problems], draft.project.folder)
+    if any(each.result.problems for each in done):
+        show_problems(out, [problem for each in done for problem in each.result.problems], draft.project.folder)
         return WRONG_USE
-    return None if all(each.verdict.is_passed for each in done) else FAILED
+    return None if all(each.result.is_passed for each in done) else FAILED
 
 
 # ------------------------------------------------------------------------------------------------------- what is tested
@@ -128,27 +128,27 @@ def _show_nothing(out: Output, draft: Draft, options: Namespace) -> None:
 
 
 def _run(draft: Draft, tests: Sequence[FileTest], options: Namespace, out: Output) -> Iterator[_Tested]:
-    from headrace.pipeline.view_tests.verdicts import Verdict, judge
+    from headrace.pipeline.view_tests.results import Result, check_outcome
 
-    bench = _Bench(draft, options.master, out)
+    harness = _Harness(draft, options.master, out)
     try:
         for each in tests:
             try:
-                outcome: Outcome = bench.run(each)
+                outcome: Outcome = harness.run(each)
             except ProjectError as error:
-                yield _Tested(each, Verdict(each.run.test, problems=tuple(error.problems)), None)
+                yield _Tested(each, Result(each.run.test, problems=tuple(error.problems)), None)
                 continue
-            yield _Tested(each, judge(each.run.test, outcome, each.document), outcome)
+            yield _Tested(each, check_outcome(each.run.test, outcome, each.document), outcome)
     finally:
-        bench.close()
+        harness.close()
 
 
-class _Bench:
+class _Harness:
     """Runs tests with the Spark of the runner, as long as it answers, then with a Spark of this command."""
 
     def __init__(self, draft: Draft, master: str | None, out: Output) -> None:
         self._draft, self._master, self._out = draft, master, out
-        self._own: LocalBench | None = None
+        self._own: LocalHarness | None = None
         self._session: SparkSession | None = None
         self._can_share = master is None
 
@@ -180,17 +180,17 @@ class _Bench:
             raise ProjectError(found.problems)
         return found.outcome
 
-    def _local(self) -> LocalBench:
+    def _local(self) -> LocalHarness:
         if self._own is None:
             import logging
 
-            from headrace.testing.view_bench import LocalBench, open_test_session
+            from headrace.testing.view_harness import LocalHarness, open_test_session
 
             self._out.note("starting Spark to run the tests, which takes some seconds")
-            for name in ("py4j", "headrace.views", "headrace.pipeline"):  # failures are in the verdicts
+            for name in ("py4j", "headrace.views", "headrace.pipeline"):  # failures are in the results
                 logging.getLogger(name).setLevel(logging.ERROR)
             self._session = open_test_session(self._draft.project, self._master)
-            self._own = LocalBench(self._session)
+            self._own = LocalHarness(self._session)
         return self._own
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class _Bench:
 
 
 def _updated(done: Sequence[_Tested], views: Mapping[str, ViewDefinition], out: Output) -> list[_Tested]:
-    """Writes the rows of failed tests into their files, and judges the tests again by the files as they are then."""
+    """Writes the rows of failed tests into their files, and checks the tests again by the files as they are then."""
     found = list(done)
     for path in dict.fromkeys(each.test.document.path for each in done):
         of_file = [at for at, each in enumerate(found) if each.test.document.path == path]
@@ -218,20 +218,20 @@ def _updated(done: Sequence[_Tested], views: Mapping[str, ViewDefinition], out: 
         out.note(f"updated {shown_path(path)}")
         document = read_document(path)
         for at in of_file:
-            found[at] = _judged_again(found[at], document, views)
+            found[at] = _checked_again(found[at], document, views)
     return found
 
 
 def _updated_text(tested: Sequence[_Tested]) -> str | None:
     """The new text of a file; None if it stays."""
+    from headrace.pipeline.view_tests.results import changes_of
     from headrace.pipeline.view_tests.updating import NotUpdated, updated_text
-    from headrace.pipeline.view_tests.verdicts import changes_of
 
     rows: dict[Place, tuple[Any, list[Any]]] = {}
     counts: dict[Place, int] = {}
     for each in tested:
         if each.outcome is not None:
-            found = changes_of(each.verdict, each.outcome)
+            found = changes_of(each.result, each.outcome)
             rows |= found.rows
             counts |= found.dead_letters
     if not rows and not counts:
@@ -243,25 +243,25 @@ def _updated_text(tested: Sequence[_Tested]) -> str | None:
         raise CommandError(f"{shown_path(document.path)}: {error}") from None
 
 
-def _judged_again(tested: _Tested, document: Document, views: Mapping[str, ViewDefinition]) -> _Tested:
+def _checked_again(tested: _Tested, document: Document, views: Mapping[str, ViewDefinition]) -> _Tested:
     from headrace.pipeline.view_tests.reading import read_tests
-    from headrace.pipeline.view_tests.verdicts import judge
+    from headrace.pipeline.view_tests.results import check_outcome
 
     if tested.outcome is None:
         return tested
     old = tested.test.run.test
     (run,) = [each for each in read_tests(document, views) if each.test.label == old.label]
-    return _Tested(FileTest(run, document), judge(run.test, tested.outcome, document), tested.outcome)
+    return _Tested(FileTest(run, document), check_outcome(run.test, tested.outcome, document), tested.outcome)
 
 
 # -------------------------------------------------------------------------------------------------------------- showing
 
 
 def _shown(tested: _Tested, out: Output) -> _Tested:
-    from headrace.pipeline.view_tests.report_text import verdict_lines
+    from headrace.pipeline.view_tests.report_text import result_lines
 
     file = str(shown_path(tested.test.document.path))
-    for line in verdict_lines(tested.verdict, file):
+    for line in result_lines(tested.result, file):
         out.say(line)
     return tested
 
@@ -270,18 +270,18 @@ def _finish(done: Sequence[_Tested], options: Namespace, out: Output, seconds: f
     from headrace.pipeline.view_tests.junit import write_junit
     from headrace.pipeline.view_tests.report_text import as_json, summary_line
 
-    verdicts = [each.verdict for each in done]
+    results = [each.result for each in done]
     files = [str(shown_path(each.test.document.path)) for each in done]
     if options.junit is not None:
         try:
-            write_junit(Path(options.junit), verdicts, files)
+            write_junit(Path(options.junit), results, files)
         except OSError as error:
             raise CommandError(f"cannot write {options.junit}: {error.strerror}") from None
-    passed = sum(verdict.is_passed for verdict in verdicts)
+    passed = sum(result.is_passed for result in results)
     value = {
-        "tests": [as_json(verdict, file) for verdict, file in zip(verdicts, files, strict=True)],
+        "tests": [as_json(result, file) for result, file in zip(results, files, strict=True)],
         "passed": passed,
-        "failed": len(verdicts) - passed,
+        "failed": len(results) - passed,
         "seconds": round(seconds, 3),
     }
-    out.show(value, summary_line(verdicts, seconds))
+    out.show(value, summary_line(results, seconds))
