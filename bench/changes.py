@@ -1,4 +1,4 @@
-"""Measures the time from sending an event until the change feed tells it, against until a SQL query returns it.
+"""Measures the time from sending an event until the change feed sends it, against until a SQL query returns it.
 
     .venv/bin/python bench/changes.py [--seconds 30] [--architecture kappa] [--write]
 

@@ -66,7 +66,7 @@ def parser() -> ArgumentParser:
         metavar="TEXT",
         type=_delimiter,
         default=b"\n",
-        help="what divides the file (default a new line)",
+        help="the text between two payloads in the file (default: a new line)",
     )
     add(
         "--throughput",

@@ -114,7 +114,7 @@ def parser() -> ArgumentParser:
     add("--from-file", metavar="FILE", type=Path, help="reset to the offsets of a file, as --export prints them")
     flag("--export", help="--reset-offsets: print lines for --from-file")
     flag("--dry-run", help="--reset-offsets: only show the new offsets")
-    flag("--execute", help="--reset-offsets: do it")
+    flag("--execute", help="--reset-offsets: change the offsets, instead of only showing the new ones")
     return parser
 
 
