@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from headrace.pipeline.project.switch_sets import NoSwitchSet, readers_of, switch_set
+from headrace.pipeline.project.views_on_views.switch_sets import NoSwitchSet, readers_of, switch_set
 from headrace.pipeline.serving.catalog import DesiredState, Version, VersionState, View
 
 

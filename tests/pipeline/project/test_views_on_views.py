@@ -9,7 +9,7 @@ import pytest
 
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.loading import read_project
-from headrace.pipeline.project.view_graph import order_of
+from headrace.pipeline.project.views_on_views.order import order_of
 from headrace.pipeline.query.quick_checks import check_sql
 
 ORDERS = 'topics = ["orders"]\n[decode]\nschema = "id BIGINT, customer BIGINT, amount BIGINT, at TIMESTAMP"\n'

@@ -11,7 +11,7 @@ from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.progress.lag import Lag
 from headrace.pipeline.project.decode import FileText
 from headrace.pipeline.project.definition import KappaSettings, ViewDefinition
-from headrace.pipeline.project.upstream_checks import upstream_of
+from headrace.pipeline.project.views_on_views.upstream_checks import upstream_of
 from headrace.pipeline.serving import catalog as catalog_module
 from headrace.pipeline.serving.catalog import DesiredState, VersionState
 

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from headrace.pipeline.project.change_sets import changed_upstream, together
 from headrace.pipeline.project.definition import ViewDefinition
-from headrace.pipeline.project.view_graph import order_of
+from headrace.pipeline.project.views_on_views.change_sets import changed_upstream, together
+from headrace.pipeline.project.views_on_views.order import order_of
 from headrace.pipeline.serving.catalog import Catalog, DesiredState, Version, VersionState, View
 from headrace.pipeline.serving.database import Database
 

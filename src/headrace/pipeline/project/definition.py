@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.pipeline.project.decode import Decode, FileText
 from headrace.pipeline.project.source_definition import EVENTS, SourceDefinition, Watermark, line_of
-from headrace.pipeline.project.upstream import UpstreamView
+from headrace.pipeline.project.views_on_views.upstream import UpstreamView
 
 ARCHITECTURES = ("lambda", "kappa")
 SWITCHES = ("auto", "manual")

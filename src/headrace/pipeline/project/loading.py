@@ -18,7 +18,7 @@ from headrace.pipeline.project.source_definition import EVENTS, SourceDefinition
 from headrace.pipeline.project.source_file import read_source
 from headrace.pipeline.project.toml_files import Problem, ProjectError, TomlFile
 from headrace.pipeline.project.view_file import ViewFile
-from headrace.pipeline.project.views_on_views import resolve_all
+from headrace.pipeline.project.views_on_views.name_lookup import resolve_all
 
 VIEWS_FOLDER, SOURCES_FOLDER = "views", "sources"
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.source_definition import EVENTS
-from headrace.pipeline.project.upstream import is_of_view
+from headrace.pipeline.project.views_on_views.upstream import is_of_view
 
 
 def has_own_records(definition: ViewDefinition) -> bool:

@@ -29,8 +29,8 @@ from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.source_definition import EVENTS, SourceDefinition
 from headrace.pipeline.project.table_names import TableName, parameters_of, tables_of_sql
 from headrace.pipeline.project.toml_files import Problem, TomlFile, did_you_mean
-from headrace.pipeline.project.upstream import UpstreamView
-from headrace.pipeline.project.upstream_checks import why_not_readable
+from headrace.pipeline.project.views_on_views.upstream import UpstreamView
+from headrace.pipeline.project.views_on_views.upstream_checks import why_not_readable
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.own_tables import has_own_records, topics_by_table
 from headrace.pipeline.project.source_definition import EVENTS
-from headrace.pipeline.project.upstream import is_of_view
+from headrace.pipeline.project.views_on_views.upstream import is_of_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

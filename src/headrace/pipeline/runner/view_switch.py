@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from headrace.client.errors import HeadraceError
-from headrace.pipeline.project.switch_sets import NoSwitchSet, SwitchSet, has_neighbours, switch_set
+from headrace.pipeline.project.views_on_views.switch_sets import NoSwitchSet, SwitchSet, has_neighbours, switch_set
 from headrace.pipeline.runner.decisions import may_switch
 from headrace.pipeline.runner.reports import Obstacle, Reports
 from headrace.pipeline.serving.catalog import Version, VersionEvent, VersionKey, VersionState, View

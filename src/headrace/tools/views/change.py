@@ -14,7 +14,7 @@ from collections.abc import Callable
 from headrace.pipeline.management.opened import OpenProject, is_running
 from headrace.pipeline.project.loading import VIEWS_FOLDER
 from headrace.pipeline.project.settings import Project
-from headrace.pipeline.project.switch_sets import readers_of, switch_set
+from headrace.pipeline.project.views_on_views.switch_sets import readers_of, switch_set
 from headrace.pipeline.serving.catalog import Catalog, DesiredState, Version, VersionState, View
 from headrace.tools.shared.commands import CommandError, Output
 from headrace.tools.views.command import open_project

@@ -14,7 +14,7 @@ from headrace.pipeline.management.progress import VersionProgress
 from headrace.pipeline.progress.progress_log import time_left
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.source_definition import SourceDefinition
-from headrace.pipeline.project.view_graph import order_of
+from headrace.pipeline.project.views_on_views.order import order_of
 from headrace.pipeline.serving.catalog import Version
 
 

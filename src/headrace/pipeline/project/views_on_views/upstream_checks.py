@@ -8,7 +8,7 @@ from dataclasses import replace
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.own_tables import has_own_records, topics_by_table
 from headrace.pipeline.project.source_definition import EVENTS, SourceDefinition
-from headrace.pipeline.project.upstream import UpstreamTable, UpstreamView, is_of_view, records_of_view
+from headrace.pipeline.project.views_on_views.upstream import UpstreamTable, UpstreamView, is_of_view, records_of_view
 
 
 def why_not_readable(upstream: ViewDefinition, reader: ViewDefinition) -> str | None:

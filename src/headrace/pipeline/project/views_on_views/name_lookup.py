@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.publish_table import check_publish
 from headrace.pipeline.project.resolution import KnownSources, ReadableView, UnresolvedView, resolve
-from headrace.pipeline.project.upstream_checks import sources_of, upstream_of
-from headrace.pipeline.project.view_graph import order_of
+from headrace.pipeline.project.views_on_views.order import order_of
+from headrace.pipeline.project.views_on_views.upstream_checks import sources_of, upstream_of
 
 #: Fields without which a query that reads the view cannot be checked.
 _NEEDED = frozenset({"query", "topics", "pattern", "sources", "decode"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.pipeline.project.definition import ViewDefinition
-from headrace.pipeline.project.switch_sets import upstream_answers_of
+from headrace.pipeline.project.views_on_views.switch_sets import upstream_answers_of
 from headrace.pipeline.serving.catalog import Version
 
 
