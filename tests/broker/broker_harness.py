@@ -75,7 +75,7 @@ class Client(RawClient):
         return name
 
     def settle(self, name, partitions=1):
-        """Apache Kafka's brokers hear of a topic a moment later; ours when the answer comes."""
+        """Apache Kafka's brokers learn of a topic a moment later; ours when the answer comes."""
         while OTHER_KAFKA and any(self.offset(name, -1, partition=index).error_code for index in range(partitions)):
             pass
 

@@ -151,7 +151,7 @@ def test_a_restart_changes_nothing(tmp_path):
 
 
 def test_a_kill_changes_nothing(tmp_path):
-    """What lies on disk while the broker runs is what a kill would leave: it is copied, and started from."""
+    """Copies the folder of a running broker, as a kill would leave it, and starts a broker on the copy."""
     with Broker(data=tmp_path / "live") as broker, Client(broker.bootstrap_servers) as client:
         topics = fill(client)
         before = facts(client, topics)

@@ -22,7 +22,7 @@ def patiently(ask, code_of=lambda answer: answer.error_code):
 
 
 class TxnProducer:
-    """What it knows of itself is ``id`` and ``epoch``; a test may set them to what is not true."""
+    """A producer with an ``id`` and an ``epoch``; a test may set both to wrong values."""
 
     def __init__(self, client, name=None, *, timeout_ms=60_000):
         self.client = client

@@ -54,7 +54,7 @@ class MultiRead:
 
 
 def multi(client, *requests):
-    """What a transaction of kazoo's would not take: it lets no null through."""
+    """Runs a transaction with null data, which kazoo's own transactions refuse."""
     done = client.handler.async_result()
     client._call(Transaction(requests), done)
     return done.get(PATIENCE_S)

@@ -36,7 +36,7 @@ def own_brokers(folder: Path, config: Mapping[str, object] | None = None) -> Ite
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Of several brokers a client asks any, and one may hear a moment later of what another has done."""
+    """Of several brokers a client asks any, and one may learn a moment later of changes by another."""
     deadline = monotonic() + WITHIN_S
     while not condition():
         assert monotonic() < deadline

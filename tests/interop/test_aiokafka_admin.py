@@ -86,7 +86,7 @@ async def test_refused_topics(admin: AIOKafkaAdminClient, topic: str) -> None:
 async def test_partitions_are_added_and_never_taken_away(admin: AIOKafkaAdminClient, topic: str) -> None:
     await create(admin, topic, 2)
     await admin.create_partitions({topic: NewPartitions(5)})
-    async with asyncio.timeout(WITHIN_S):  # of several brokers it asks any; one may hear of it a moment later
+    async with asyncio.timeout(WITHIN_S):  # of several brokers it asks any; one may learn of it a moment later
         while len((await admin.describe_topics([topic]))[0]["partitions"]) != 5:
             pass
     with pytest.raises(InvalidPartitionsError):

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from interop_brokers import BROKERS, own_brokers
 
-#: Members hear of changes in heartbeats: often ones keep these tests short.
+#: Members learn of changes in heartbeats: frequent ones keep these tests short.
 CONFIG = {
     "group.consumer.heartbeat.interval.ms": 100,
     "group.consumer.min.heartbeat.interval.ms": 100,

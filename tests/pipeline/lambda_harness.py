@@ -50,7 +50,7 @@ Row = tuple[object, ...]
 
 
 def answer(query: str, events: list[tuple[str, int]]) -> list[Row]:
-    """What the query says of these, sorted."""
+    """Returns the query's rows over these events, sorted."""
     groups: dict[str | None, list[int]] = {None: []} if query == TOTAL else {}
     for page, ms in events:
         groups.setdefault(None if query == TOTAL else page, []).append(ms)
@@ -130,7 +130,7 @@ class LambdaHarness:
         return {self.topic: {at: len(sent) for at, sent in self.sent.items()}}
 
     def expected(self, offsets: Offsets) -> list[Row]:
-        """What the view must show at these offsets."""
+        """Returns the rows that the view must show at these offsets."""
         ends: Mapping[int, int] = offsets.get(self.topic, {})
         events = [event for at, end in ends.items() for event in self.sent[at][:end] if event is not None]
         return answer(self.definition.query.text, events)
@@ -149,7 +149,7 @@ class LambdaHarness:
             catalog.switch(connection, *self.key, select_sql)
 
     def seen(self) -> tuple[list[Row], Progress | None]:
-        """What a reader gets, and how far it is, in one snapshot."""
+        """Returns the rows of a reader, and the offsets, in one snapshot."""
         with self.context.database.read() as connection:
             progress = self.context.catalog.progress(connection, *self.key)
             rows = connection.exec_driver_sql(f'SELECT * FROM "{self.version.view}"').fetchall()

@@ -107,7 +107,7 @@ class TouchedHarness:
         return catalog.version(*self.version.key)
 
     def seen(self) -> tuple[list[Row], Progress]:
-        """What a reader gets, and how far it is, in one snapshot."""
+        """Returns the rows of a reader, and the offsets, in one snapshot."""
         with self.context.database.read() as connection:
             progress = self.context.catalog.progress(connection, *self.version.key)
             select_sql = self.context.catalog.version(*self.version.key, connection).select_sql

@@ -45,7 +45,7 @@ class MemoryTopic:
         self._applied = len(self.records)
 
     def compact(self) -> list[Record]:
-        """What the log cleaner leaves: the newest record of each key, and no tombstones."""
+        """Returns the records that the log cleaner keeps: the newest of each key, and no tombstones."""
         newest = {record.key: record for record in self.records}
         return [record for record in newest.values() if record.value is not None]
 

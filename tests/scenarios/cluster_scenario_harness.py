@@ -36,7 +36,7 @@ def until(condition, what, timeout_s=PATIENCE_S, *, why=lambda: ""):
 
 
 def zookeeper_shell(address, *command):
-    """What ``headrace zookeeper-shell`` says."""
+    """Returns the output of ``headrace zookeeper-shell``."""
     code = "from headrace.tools.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "zookeeper-shell", address, *command], capture_output=True, text=True, timeout=30
@@ -94,7 +94,7 @@ class ClusterScenarioHarness:
         return self.metadata().topics[topic or self.topic].partitions[index]
 
     def told_of(self, index):
-        """What each broker says of a partition, and what it has said since it was started."""
+        """Describes a partition by each broker's metadata, with the broker's log since its start."""
         told = {}
         for number, address in self.cluster.addresses.items():
             asker = AdminClient({"bootstrap.servers": address, "log_level": 0})

@@ -48,13 +48,13 @@ class Namespaces:
         return Host(self._address(name), ("ip", "netns", "exec", self._space(name)))
 
     def drop(self, source: str, target: str) -> None:
-        """What one host sends to the other is lost; the way back stays as it is."""
+        """Drops the packets from one host to the other; the other direction stays as it is."""
         _ip(*self._in(source), "neigh", "replace", self._address(target), "lladdr", _NOWHERE, "nud", "permanent",
             "dev", "eth0")  # fmt: skip
         self._dropped.append((source, target))
 
     def cut(self, one: str, *others: str) -> None:
-        """Neither way anything gets through."""
+        """Drops the packets in both directions."""
         for other in others:
             self.drop(one, other)
             self.drop(other, one)

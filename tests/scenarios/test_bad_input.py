@@ -43,7 +43,7 @@ class Served:
         return RawClient(self.process.address)
 
     def new_lines(self):
-        """What the broker has logged since it was last asked."""
+        """Returns the lines that the broker has logged since the last call."""
         lines = [line for line in self.process.log.splitlines() if line]
         new, self._said = lines[self._said :], len(lines)
         return new

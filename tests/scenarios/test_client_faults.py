@@ -77,7 +77,7 @@ def collect(read: Read, records: list[ConsumedRecord]) -> int:
 
 
 def read_again(address: str) -> Read:
-    """What lies in the log."""
+    """Returns all records in the log."""
     read: Read = {}
     with Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)])
@@ -88,7 +88,7 @@ def read_again(address: str) -> Read:
 
 
 def read_committed(address: str, topic: str) -> Read:
-    """What of it counts. Between the records are markers, so positions tell the end, not counts."""
+    """Returns the committed records. Markers are between the records, so positions show the end, not counts."""
     read: Read = {}
     with Consumer(
         bootstrap_servers=address, auto_offset_reset="earliest", isolation_level="read_committed"

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def test_a_zookeeper_that_is_killed_and_comes_back(tmp_path):
-    """Who leads what stays as it is while there is none; nobody writes anything to it."""
+    """Without ZooKeeper, leaders stay as they are, and no broker writes to the tree."""
     with ClusterProcess(tmp_path) as cluster:
         harness = ClusterScenarioHarness(cluster)
         harness.wait_until_in_sync()

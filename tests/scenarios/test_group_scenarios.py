@@ -104,10 +104,10 @@ class Member:
         synced = self.client.receive()
         self.note(f"has the part {synced.assignment.decode()}" if not synced.error_code else synced.error_code.name)
 
-    def hears(self):
-        """What its heartbeat is answered with."""
+    def receives(self):
+        """Sends a heartbeat; returns the code of the answer."""
         code = self.client.ask(Api.HEARTBEAT, 4, **self._identity()).error_code
-        self.note(f"hears {code.name}")
+        self.note(f"receives {code.name}")
         return code
 
     def leaves(self):
@@ -203,9 +203,9 @@ def pair(harness):
 def test_a_member_joins(harness, pair):
     one, two = pair
     three = harness.member("three")
-    assert one.hears() == two.hears() == NONE
+    assert one.receives() == two.receives() == NONE
     all_join(harness, three)
-    assert one.hears() == two.hears() == REBALANCING
+    assert one.receives() == two.receives() == REBALANCING
     one.asks_to_join()
     two.asks_to_join()
     for member in (one, two, three):
@@ -213,11 +213,11 @@ def test_a_member_joins(harness, pair):
     assert harness.state == "CompletingRebalance"
     all_sync(harness, one, two, three)
     assert harness.noted() == [
-        "one hears none",
-        "two hears none",
+        "one receives none",
+        "two receives none",
         "three asks to join",
-        "one hears rebalance_in_progress",
-        "two hears rebalance_in_progress",
+        "one receives rebalance_in_progress",
+        "two receives rebalance_in_progress",
         "one asks to join",
         "two asks to join",
         "one is in generation 2 and leads one two three",
@@ -233,7 +233,7 @@ def test_a_member_leaves(harness, pair):
     one, two = pair
     one.leaves()
     assert harness.state == "PreparingRebalance"
-    assert two.hears() == REBALANCING
+    assert two.receives() == REBALANCING
     two.asks_to_join()
     two.is_in()
     all_sync(harness, two)
@@ -241,7 +241,7 @@ def test_a_member_leaves(harness, pair):
     assert harness.state == "Empty"
     assert harness.noted() == [
         "one leaves",
-        "two hears rebalance_in_progress",
+        "two receives rebalance_in_progress",
         "two asks to join",
         "two is in generation 2 and leads two",
         "two has the part of two",
@@ -253,16 +253,16 @@ def test_a_member_crashes(harness, pair):
     one, two = pair
     two.crashes()
     harness.advance(SESSION_MS - 1)
-    assert one.hears() == NONE
+    assert one.receives() == NONE
     harness.advance(1)
-    assert one.hears() == REBALANCING
+    assert one.receives() == REBALANCING
     one.asks_to_join()
     one.is_in()
     all_sync(harness, one)
     assert harness.noted() == [
         "two crashes",
-        "one hears none",
-        "one hears rebalance_in_progress",
+        "one receives none",
+        "one receives rebalance_in_progress",
         "one asks to join",
         "one is in generation 2 and leads one",
         "one has the part of one",
@@ -270,10 +270,10 @@ def test_a_member_crashes(harness, pair):
 
 
 def test_members_commit_during_a_rebalance(harness, pair):
-    """What was read before is still committed when the rebalance begins; once parts are given anew, no more."""
+    """A commit of earlier records succeeds when the rebalance begins, and fails after the new assignment."""
     one, two = pair
     all_join(harness, one)
-    assert two.hears() == REBALANCING
+    assert two.receives() == REBALANCING
     assert two.commits(7) == NONE
     two.asks_to_join()
     one.is_in()
@@ -288,7 +288,7 @@ def test_members_commit_during_a_rebalance(harness, pair):
     assert two.committed() == 10
     assert harness.noted() == [
         "one asks to join",
-        "two hears rebalance_in_progress",
+        "two receives rebalance_in_progress",
         "two commits 7: none",
         "two asks to join",
         "one is in generation 2 and leads one two",
@@ -304,7 +304,7 @@ def test_members_commit_during_a_rebalance(harness, pair):
 def test_a_member_that_was_thrown_out_cannot_commit(harness, pair):
     one, two = pair
     harness.advance(SESSION_MS - 1)
-    one.hears()
+    one.receives()
     harness.advance(1)
     assert two.commits(7) == UNKNOWN
     assert one.commits(8) == NONE
@@ -319,7 +319,7 @@ def test_members_go_on_when_the_broker_is_started_anew(harness, pair):
     for member in pair:
         member.client.close()
         member.client = RawClient(harness.broker.bootstrap_servers, client_id=member.name)
-        while (code := member.hears()) == ErrorCode.coordinator_load_in_progress:
+        while (code := member.receives()) == ErrorCode.coordinator_load_in_progress:
             pass
         assert code == NONE
     assert one.committed() == 7

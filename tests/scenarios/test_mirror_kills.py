@@ -83,7 +83,7 @@ def write(address: str, first: int, count: int) -> None:
 
 
 def copied(address: str) -> dict[int, list[int]]:
-    """What readers of committed records see."""
+    """Returns the records that readers of committed records get."""
     parts: dict[int, list[np.ndarray]] = {index: [] for index in range(PARTITIONS)}
     config = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
     with Consumer(bootstrap_servers=address, config=config) as consumer:

@@ -105,7 +105,7 @@ def create_topic(client):
 
 
 def committed_values(client, partition):
-    """What a read_committed reader gets from a partition, in order; it must get to the end."""
+    """Returns a partition's records for a read_committed reader, in order; the reader must reach the end."""
     found, offset = [], 0
     while True:
         wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 20_000}

@@ -79,7 +79,7 @@ def has_failed(project: ViewsProject, view: str, words: tuple[str, ...]) -> bool
 
 
 def still_says(project: ViewsProject, truth: Truth) -> None:
-    """What was right before."""
+    """Checks that both views still show the rows that were right before."""
     for view in VIEWS:
         sample = Sample.of(view, project.ask(view))
         assert sample.next_offsets == truth.next_offsets

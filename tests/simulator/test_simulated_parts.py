@@ -93,7 +93,7 @@ def test_who_is_paused_is_late(loop):
 
 
 def test_who_goes_on_is_still_who_it_was(loop):
-    """What is begun late dies with the node; and a task that was about to run goes on."""
+    """Work that began late ends with the node; a task that was about to run continues."""
     done = []
 
     async def work():

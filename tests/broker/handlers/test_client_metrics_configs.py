@@ -21,7 +21,7 @@ def no_subscriptions(address):
 
 
 def described(client, name, **expected):
-    """The settings of a subscription. Apache Kafka's brokers hear of a change a moment later."""
+    """The settings of a subscription. Apache Kafka's brokers learn of a change a moment later."""
     configs = client.configs(CLIENT_METRICS, name)
     while OTHER_KAFKA and {key: config.value for key, config in configs.items()} != {**DEFAULTS, **expected}:
         configs = client.configs(CLIENT_METRICS, name)

@@ -26,7 +26,7 @@ def test_the_first_version_asks_for_client_metrics(client):
 
 
 def eventually(client, holds, *types):
-    """Apache Kafka's brokers hear of a changed setting a moment later; ours when the answer comes."""
+    """Apache Kafka's brokers learn of a changed setting a moment later; ours when the answer comes."""
     found = named(client, *types)
     while OTHER_KAFKA and not holds(found):
         found = named(client, *types)

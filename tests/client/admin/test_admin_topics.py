@@ -10,7 +10,7 @@ from headrace.testing.raw_client import RawClient
 
 
 async def until_set(admin: AsyncAdmin, topic: str, name: str, value: str) -> None:
-    """Apache Kafka's brokers hear of a change a moment later; ours when the answer comes."""
+    """Apache Kafka's brokers learn of a change a moment later; ours when the answer comes."""
     while (found := (await admin.describe_config("topic", topic))[name].value) != value:
         assert OTHER_KAFKA, found
 

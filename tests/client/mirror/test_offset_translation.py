@@ -34,7 +34,7 @@ class Mirrored:
         self.source_end = source
 
     def exact(self, offset: int) -> int | None:
-        """Where the next record is, for who would read on at the source's offset; None behind the last."""
+        """Returns the offset of the next record for a reader at the source's offset; None behind the last record."""
         return next((there for here, there in self.records if here >= offset), None)
 
     def read_again(self, offset: int) -> int:

@@ -80,7 +80,7 @@ class Client:
         return again
 
     def ask(self, request):
-        """What the server answers; kazoo's exception where it refuses."""
+        """Returns the answer of the server; raises kazoo's exception if the server refuses."""
         body = self.ask_raw(request.type, bytes(request.serialize()))
         return request.deserialize(body, 0) if hasattr(request, "deserialize") else body
 
@@ -108,7 +108,7 @@ class Client:
         self.ask_raw(Close.type, b"")
 
     def take_events(self) -> list[tuple[str, str]]:
-        """What has come unasked, until the next reply. Also kept in ``events``."""
+        """Returns the events until the next reply, and adds them to ``events``."""
         taken = []
         while self._frames:
             header, offset = ReplyHeader.deserialize(self._frames[0], 0)

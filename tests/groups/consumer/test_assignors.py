@@ -23,7 +23,7 @@ def given_out(plan):
 
 
 def moved(before, after):
-    """How many partitions have another reader than before, of those that have one."""
+    """Counts the partitions whose reader changed, among the partitions with a reader."""
     readers = {pair: member_id for member_id, has in before.items() for pair in pairs(has)}
     return sum(readers.get(pair, member_id) != member_id for member_id, has in after.items() for pair in pairs(has))
 

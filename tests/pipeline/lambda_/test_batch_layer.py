@@ -37,7 +37,7 @@ def either_harness(spark, kafka, database, tmp_path):
 
 
 def micro_batch(harness: LambdaHarness, store: LambdaStore) -> None:
-    """What the speed layer does, the plain way."""
+    """Does the work of the speed layer in plain Python."""
     progress = store.progress()
     assert progress is not None
     starts, ends = progress.offsets[harness.topic], harness.ends()[harness.topic]

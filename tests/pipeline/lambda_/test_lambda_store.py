@@ -53,7 +53,7 @@ def algebra_of(spark) -> Callable[[str], Algebra]:
 
 
 def answer(query: str, events: Events) -> list[Row]:
-    """What the query says, from scratch."""
+    """Computes the query's rows from scratch."""
     groups: dict[str | None, list[int | None]] = {} if query != TOTAL else {None: []}
     for page, ms in events:
         groups.setdefault(page if query != TOTAL else None, []).append(ms)

@@ -79,7 +79,7 @@ def batches(harness: LambdaHarness) -> list[int]:
 
 
 def ask(harness: LambdaHarness, view: LambdaView, **detail: bool) -> str | None:
-    """What came of a request."""
+    """Returns the outcome of a request."""
     catalog = harness.context.catalog
     number = catalog.add_request(harness.version.view, "batch", detail)
     request = catalog.request(number)

@@ -158,7 +158,7 @@ class RunnerHarness:
         return self.catalog.view(view).serving_version
 
     def seen(self, view="pages"):
-        """What a reader of the SQL view gets."""
+        """Returns the rows of the SQL view."""
         with self.database.read() as connection:
             return connection.exec_driver_sql(f"SELECT version FROM {view}").scalar()
 
