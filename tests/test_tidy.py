@@ -296,6 +296,7 @@ def test_nothing_refers_to_a_document_outside_of_the_repository():
         "one file an API",
         "limits a broker to so many MB a second",
         "there is one a process",
+        "a request a second",
         "a transaction a task",
         "RECORDS_A_BATCH = 3",
     ],

@@ -312,6 +312,7 @@ _RATES = re.compile(
     rf"\b(bytes|records|rows|batches|messages|requests|connections|[KMG]i?B) an? ({_TIMES})\b(?! time)"
     rf"|\b(bytes|requests) an? ({_OWNERS})\b"
     rf"|\b(one|an?) ({_COUNTED}) an? ({_OWNERS})\b"
+    rf"|\b(one|an?) ({_COUNTED}|batch|message|record|row) an? ({_TIMES})\b(?! time)"
     rf"|\bone an? ({_OWNERS})\b"
     r"|(?<![A-Za-z])[A-Z]+S_AN?_[A-Z]+\b"
 )

@@ -57,7 +57,7 @@ def open_archive(spark, kafka, tmp_path: Path) -> Archive:
 
 
 def produce(producer: Producer, topic: str, record_count: int, *, start: int = 0) -> None:
-    """A record a minute, from one minute before midnight on, in turn to both partitions."""
+    """One record per minute, from one minute before midnight on, in turn to both partitions."""
     for number in range(start, start + record_count):
         at_ms = MIDNIGHT_MS - 60_000 + number * 60_000
         headers = {"number": b"%d" % number} if number % 3 else {}
