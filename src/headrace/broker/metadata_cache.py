@@ -9,8 +9,7 @@ address per listener, and a client sees the addresses of the listener that it ha
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from headrace.controller.topic_rules import metric_name
@@ -35,13 +34,17 @@ class PartitionInfo(NamedTuple):
     offline: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class TopicInfo:
-    name: str
-    topic_id: UUID
-    partitions: tuple[PartitionInfo, ...]
-    #: Encoded answers. The handler that encodes them chooses the keys.
-    encoded: dict[object, bytes] = field(default_factory=dict, compare=False, repr=False)
+    """A topic and its partitions. Only ``encoded`` changes."""
+
+    __slots__ = ("encoded", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: UUID, partitions: tuple[PartitionInfo, ...]) -> None:
+        self.name: Final = name
+        self.topic_id: Final = topic_id
+        self.partitions: Final = partitions
+        #: Encoded answers. The handler that encodes them chooses the keys.
+        self.encoded: dict[object, bytes] = {}
 
     @property
     def is_internal(self) -> bool:

@@ -5,7 +5,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from headrace.controller.placement import PlacementOptions, check_assignment, place_replicas, start_for_more
@@ -26,21 +26,21 @@ DEFAULT = -1
 MAX_NEW_PARTITIONS = 10_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _FIRST_LEADER_EPOCH = 0
+_NO_ASSIGNMENT: Mapping[int, tuple[int, ...]] = {}
+_NO_CONFIGS: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     """A topic as a client requests it; -1 for numbers that the broker is to choose."""
 
     name: str
     num_partitions: int = DEFAULT
     replication_factor: int = DEFAULT
-    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    configs: Mapping[str, str] = field(default_factory=dict)
+    assignment: Mapping[int, tuple[int, ...]] = _NO_ASSIGNMENT
+    configs: Mapping[str, str] = _NO_CONFIGS
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(NamedTuple):
     name: str
     topic_id: UUID
     #: The brokers of each partition, the preferred leader first.
@@ -135,7 +135,7 @@ def plan_growth(
         )
     else:
         added = check_assignment(dict(enumerate(given)), placement.brokers, replication_factor=factor)
-    return replace(topic, assignment=topic.assignment + added, states=topic.states + tuple(map(first_state, added)))
+    return topic._replace(assignment=topic.assignment + added, states=topic.states + tuple(map(first_state, added)))
 
 
 def first_state(replicas: tuple[int, ...]) -> PartitionState:

@@ -10,7 +10,6 @@ A dir in which a file operation fails goes offline, and its logs answer StorageE
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from logging import getLogger
 from pathlib import Path
 from threading import Lock
@@ -42,13 +41,13 @@ _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 MAX_PREFERRED_DIRS = 10_000
 
 
-@dataclass(slots=True)
 class LoadReport:
-    logs: int = 0
-    #: How many logs were scanned, because their dir was not stopped cleanly.
-    recovered: int = 0
-    elapsed_ms: int = 0
-    offline: list[Path] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.logs = 0
+        #: How many logs were scanned, because their dir was not stopped cleanly.
+        self.recovered = 0
+        self.elapsed_ms = 0
+        self.offline: list[Path] = []
 
 
 class LogManager:

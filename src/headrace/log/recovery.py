@@ -13,7 +13,6 @@ snapshots at whose offset no segment begins (except the newest). ``.swap`` files
 (``segment_swap.py``).
 """
 
-from dataclasses import dataclass, field
 from logging import getLogger
 
 from headrace.crc import crc32c
@@ -36,15 +35,15 @@ _WINDOW_BYTES = 1 << 20
 _TMP = ".tmp"
 
 
-@dataclass(slots=True)
 class _Folder:
     """The files of a partition's folder, by kind."""
 
-    sizes: dict[int, int] = field(default_factory=dict)
-    snapshots: list[int] = field(default_factory=list)
-    #: The names of files that interrupted work has left.
-    leftovers: set[str] = field(default_factory=set)
-    indexes: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+        self.snapshots: list[int] = []
+        #: The names of files that interrupted work has left.
+        self.leftovers: set[str] = set()
+        self.indexes: list[str] = []
 
 
 def load_log(

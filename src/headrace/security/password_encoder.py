@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from re import compile as regex
 
 from headrace.properties import ConfigError
@@ -47,24 +46,29 @@ class PasswordNotDecoded(ValueError):
     """A stored password cannot be decrypted. The message holds no secret."""
 
 
-@dataclass(frozen=True, slots=True)
 class PasswordEncoder:
-    """Encodes and decodes with one secret.
+    """Encodes and decodes with one secret."""
 
-    :raises ConfigError: if a parameter is not supported.
-    """
-
-    secret: str = field(repr=False)
-    key_factory: str = DEFAULT_KEY_FACTORY
-    cipher: str = CBC
-    key_length: int = 128
-    iterations: int = 4096
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        secret: str,
+        key_factory: str = DEFAULT_KEY_FACTORY,
+        cipher: str = CBC,
+        key_length: int = 128,
+        iterations: int = 4096,
+    ) -> None:
+        """
+        :raises ConfigError: if a parameter is not supported.
+        """
+        self.secret = secret
+        self.key_factory = key_factory
+        self.cipher = cipher
+        self.key_length = key_length
+        self.iterations = iterations
         for name, value, allowed in (
-            ("keyfactory.algorithm", self.key_factory, tuple(KEY_FACTORIES)),
-            ("cipher.algorithm", self.cipher, CIPHERS),
-            ("key.length", self.key_length, KEY_LENGTHS),
+            ("keyfactory.algorithm", key_factory, tuple(KEY_FACTORIES)),
+            ("cipher.algorithm", cipher, CIPHERS),
+            ("key.length", key_length, KEY_LENGTHS),
         ):
             if value not in allowed:
                 raise ConfigError(

@@ -12,9 +12,9 @@ The tables are imported at every start, so this module imports nothing that is s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from re import compile as regex
+from typing import NamedTuple
 
 from headrace.properties import ConfigError
 
@@ -74,16 +74,14 @@ class Check:
         self.accepts = accepts
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(NamedTuple):
     """A broker setting that is the default of a topic's setting. ``unit`` converts its value to the topic's unit."""
 
     name: str
     unit: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
+class ConfigKey(NamedTuple):
     name: str
     type: ConfigType
     default: Value

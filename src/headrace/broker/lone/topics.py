@@ -7,7 +7,6 @@ folders. Folders that are missing after a crash are created at the next start.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from headrace.broker.topics import Topics
@@ -127,7 +126,7 @@ class LoneTopics(Topics):
 
     async def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Writes the settings of a topic. The caller has checked them."""
-        topic = replace(self.named(name), configs=dict(configs))
+        topic = self.named(name)._replace(configs=dict(configs))
         await self._coordination.set(topic_config_path(name), EntityConfig(configs).to_json())
         self._remember(topic)
         await self._listener.topic_changed(topic)

@@ -7,7 +7,6 @@ does not say whether the znode exists.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.coordination.acls import OPEN_ACL, Acl, Permission
@@ -34,15 +33,17 @@ if TYPE_CHECKING:
     from headrace.coordination.tree.znode_tree import SetAcl
 
 
-@dataclass(slots=True)
 class _PendingZnode:
     """The fields of a znode that later operations of the same transaction are checked against."""
 
-    version: int
-    created_count: int
-    child_count: int
-    is_ephemeral: bool
-    acl: Acl
+    __slots__ = ("acl", "child_count", "created_count", "is_ephemeral", "version")
+
+    def __init__(self, version: int, created_count: int, child_count: int, is_ephemeral: bool, acl: Acl) -> None:
+        self.version = version
+        self.created_count = created_count
+        self.child_count = child_count
+        self.is_ephemeral = is_ephemeral
+        self.acl = acl
 
     @classmethod
     def of(cls, node: Znode) -> _PendingZnode:

@@ -17,15 +17,14 @@ the access control list of its znode. A watch that fires once is used up by an e
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import IntFlag
+from typing import NamedTuple
 
 from headrace.coordination.acls import OPEN_ACL, Acl
 from headrace.coordination.interface import EventType, Watcher, WatchEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """An event to deliver to one watcher of a session."""
 
     session_id: int
@@ -48,12 +47,11 @@ ANY_MODE = WatchMode.ONCE | WatchMode.PERSISTENT | WatchMode.RECURSIVE
 _Key = tuple[int, Watcher]
 
 
-@dataclass(slots=True)
 class _Table:
-    """The watchers of each path with their modes, in the order in which they were added."""
-
-    by_path: dict[str, dict[_Key, WatchMode]] = field(default_factory=dict)
-    recursive_count: int = 0
+    def __init__(self) -> None:
+        #: The watchers of each path with their modes, in the order in which they were added.
+        self.by_path: dict[str, dict[_Key, WatchMode]] = {}
+        self.recursive_count = 0
 
     def add(self, path: str, key: _Key, mode: WatchMode) -> None:
         keys = self.by_path.setdefault(path, {})
@@ -147,6 +145,8 @@ class Watches:
             table.drop_where(lambda key: key[0] == session_id)
 
     def on_created(self, path: str, acl: Acl, parent: str, parent_acl: Acl) -> list[Delivery]:
+        if not self._data.by_path and not self._children.by_path:  # as while a stored tree is loaded
+            return []
         return [
             *_deliveries(self._data.take(path), EventType.CREATED, path, acl),
             *_deliveries(self._children.take(parent), EventType.CHILD, parent, parent_acl),

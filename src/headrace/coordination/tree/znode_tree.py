@@ -22,7 +22,6 @@ connection. ``get``, ``exists`` and ``children`` are for code of this process, w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.coordination.acls import OPEN_ACL, Acl
@@ -49,13 +48,11 @@ if TYPE_CHECKING:
     from headrace.coordination.tree.caller import Caller
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSession:
+class OpenSession(NamedTuple):
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSession:
+class CloseSession(NamedTuple):
     """Closes the session of the transaction."""
 
 
@@ -70,16 +67,14 @@ class SetAcl(NamedTuple):
 Change: TypeAlias = Operation | SetAcl | OpenSession | CloseSession
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     zxid: int
     session_id: int
     time_ms: int
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedTransaction:
+class AppliedTransaction(NamedTuple):
     """The results of a transaction, one per change, and the watches that it fired, in order."""
 
     results: list[Result]
