@@ -282,15 +282,6 @@ def test_the_process_helper_says_why_a_start_failed(tmp_path):
         BrokerProcess(tmp_path, "-o", "num.partitions=0")
 
 
-def test_a_broker_alone_does_not_import_kazoo():
-    """A start counts in milliseconds, and only a broker of a cluster needs it."""
-    program = (
-        "import sys, headrace.tools.start.command, headrace.broker.lone.lone_broker; print('kazoo' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "False\n"
-
-
 def test_the_default_folder_is_in_the_working_directory(tmp_path):
     process = subprocess.Popen(
         [*HEADRACE, "start", "--listen", "127.0.0.1:0"],
