@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import time
 import tracemalloc
 from struct import pack
 
@@ -93,8 +94,38 @@ def test_a_bomb_never_takes_more_than_the_limit(codec):
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # The views of snappy's blocks take little memory, compared to the decompressed data.
     assert peak_bytes < 2 * MB + 2 * len(bomb)
+
+
+def test_many_small_gzip_members_take_time_in_proportion_to_their_number():
+    """What follows a member was copied once per member: a batch of 1 MB took 2 s, and one of 10 MB 200 s."""
+    member = compress(Codec.gzip, b"x")
+    seconds = []
+    for count in (2_000, 32_000):
+        started = time.process_time()
+        assert decompress(Codec.gzip, member * count) == b"x" * count
+        seconds.append(time.process_time() - started)
+    assert seconds[1] < 3 * 16 * max(seconds[0], 0.002)
+
+
+def test_a_large_gzip_member_between_small_ones():
+    small, large = compress(Codec.gzip, b"x"), compress(Codec.gzip, random.Random(1).randbytes(100_000))
+    packed = small + large + small
+    assert len(decompress(Codec.gzip, packed, limit_bytes=100_002)) == 100_002
+    with pytest.raises(MessageTooLarge):
+        decompress(Codec.gzip, packed, limit_bytes=100_001)
+
+
+def test_many_small_snappy_blocks_take_little_memory():
+    """All blocks were located before the first was decompressed: 40 bytes of memory per byte of the batch."""
+    packed = compress(Codec.snappy, b"")[:16] + (pack(">i", 1) + b"\0") * 100_000
+    tracemalloc.start()
+    try:
+        assert decompress(Codec.snappy, packed) == b""
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < MB
 
 
 def test_a_declared_size_is_not_believed():

@@ -19,7 +19,7 @@ cramjam is imported with the first batch that needs it. A broker stores batches 
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,8 @@ __all__ = ["DEFAULT_LIMIT_BYTES", "compress", "decompress"]
 DEFAULT_LIMIT_BYTES = 104_857_600
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
+#: What a member of gzip gets first. Each further chunk of the member has twice the size.
+_GZIP_CHUNK_BYTES = 512
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -92,22 +94,30 @@ def _too_large(limit_bytes: int) -> MessageTooLarge:
 
 
 def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
+    view = memoryview(data)
     parts: list[bytes] = []
     room_bytes = limit_bytes
-    rest: Buffer = data
+    position = 0
     try:
         while True:
             member = zlib.decompressobj(_GZIP_WINDOW)
-            # With one byte more than the limit, a stream that just fits differs from one that does not.
-            part = member.decompress(rest, room_bytes + 1)
-            room_bytes -= len(part)
-            if room_bytes < 0:
-                raise _too_large(limit_bytes)
-            parts.append(part)
-            if not member.eof:
-                raise CorruptMessage("a gzip stream ends too early")
-            rest = member.unused_data
-            if not rest:
+            # zlib copies what follows a member. So a member gets the rest in chunks: otherwise a batch of many small
+            # members would be copied once per member.
+            chunk_bytes = _GZIP_CHUNK_BYTES
+            while not member.eof:
+                if position == len(view):
+                    raise CorruptMessage("a gzip stream ends too early")
+                chunk = view[position : position + chunk_bytes]
+                # With one byte more than the limit, a stream that just fits differs from one that does not.
+                part = member.decompress(chunk, room_bytes + 1)
+                position += len(chunk) - len(member.unused_data)
+                chunk_bytes *= 2
+                room_bytes -= len(part)
+                if room_bytes < 0:
+                    raise _too_large(limit_bytes)
+                if part:
+                    parts.append(part)
+            if position == len(view):
                 return b"".join(parts)
     except zlib.error as error:
         raise CorruptMessage(f"not a gzip stream: {error}") from error
@@ -129,7 +139,7 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
 
     view = memoryview(data)
     is_stream = bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
-    blocks = _xerial_blocks(view) if is_stream else [view]
+    blocks: Iterable[memoryview] = _xerial_blocks(view) if is_stream else (view,)
     parts: list[bytes] = []
     room_bytes = limit_bytes
     try:
@@ -137,14 +147,15 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
             room_bytes -= cramjam.snappy.decompress_raw_len(block)
             if room_bytes < 0:
                 raise _too_large(limit_bytes)
-            parts.append(bytes(cramjam.snappy.decompress_raw(block)))
+            part = bytes(cramjam.snappy.decompress_raw(block))
+            if part:
+                parts.append(part)
     except cramjam.DecompressionError as error:
         raise CorruptMessage(f"not a snappy block: {error}") from error
     return b"".join(parts)
 
 
-def _xerial_blocks(view: memoryview) -> list[memoryview]:
-    blocks: list[memoryview] = []
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     position, end = 0, len(view)
     while position < end:
         if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
@@ -159,9 +170,8 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
         position += _INT32.size
         if not 0 < block_bytes <= end - position:
             raise CorruptMessage(f"a snappy block of {block_bytes} bytes, but only {end - position} bytes follow")
-        blocks.append(view[position : position + block_bytes])
+        yield view[position : position + block_bytes]
         position += block_bytes
-    return blocks
 
 
 def _decompress_growing(
