@@ -45,6 +45,7 @@ __all__ = [
     "decode_records",
     "decode_slices",
     "decompress_body",
+    "iter_slices",
     "read_control_kind",
     "slice_records",
 ]

@@ -29,7 +29,14 @@ from headrace.log.disk import Disk
 from headrace.log.segment import CLEANED, INDEX, LOG, TIMEINDEX, TXNINDEX
 from headrace.log.txn_index import AbortedTxn
 from headrace.protocol.batch_building import assemble_batch, build_batch
-from headrace.protocol.record_body import RecordSlice, codec_of, decode_slices, decompress_body, slice_records
+from headrace.protocol.record_body import (
+    RecordSlice,
+    codec_of,
+    decode_slices,
+    decompress_body,
+    iter_slices,
+    slice_records,
+)
 from headrace.protocol.records import DELETE_HORIZON, NO_TIMESTAMP, BatchHeader, Buffer, Codec
 
 
@@ -114,20 +121,18 @@ class _Cleaning:
         if header.record_count == 0:
             return (batch if self._must_stay(header) else None), None
         body = decompress_body(header, batch)
-        slices = slice_records(header, body)
         if header.is_control:
             needs_horizon = is_needless and not header.has_delete_horizon
+            slices = slice_records(header, body)
             return (self._with_horizon(header, body, slices) if needs_horizon else batch), aborted
-        return self._filtered(header, batch, body, slices), None
+        return self._filtered(header, batch, body), None
 
-    def _filtered(
-        self, header: BatchHeader, batch: memoryview, body: bytes, slices: list[RecordSlice]
-    ) -> Buffer | None:
+    def _filtered(self, header: BatchHeader, batch: memoryview, body: bytes) -> Buffer | None:
         keeps_tombstones = not self._is_past_horizon(header)
         latest = self._latest
         kept = [
             part
-            for part in slices
+            for part in iter_slices(header, body)  # not a list: a few kilobytes may hold millions of records
             if part.key is not None
             and latest.get(digest(part.key), -1) <= part.offset
             and (keeps_tombstones or part.has_value)
@@ -136,7 +141,7 @@ class _Cleaning:
             return self._emptied(header)
         if not header.has_delete_horizon and not all(part.has_value for part in kept):
             return self._with_horizon(header, body, kept)
-        if len(kept) == len(slices):
+        if len(kept) == header.record_count:
             return batch
         return _with_records(header, body, kept)
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from headrace.log.compaction.plan import CleaningPlan, Pace
 from headrace.log.compaction.transactions import CleanedTransactions
 from headrace.log.segment import LOG, Segment
-from headrace.protocol.record_body import decompress_body, slice_records
+from headrace.protocol.record_body import decompress_body, iter_slices
 from headrace.protocol.records import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -50,7 +50,7 @@ def map_keys(plan: CleaningPlan, pace: Pace) -> tuple[dict[bytes, int], int]:
 
 
 def _note_keys(latest: dict[bytes, int], header: BatchHeader, batch: Buffer, from_offset: int) -> None:
-    for part in slice_records(header, decompress_body(header, batch)):
+    for part in iter_slices(header, decompress_body(header, batch)):
         if part.key is not None and part.offset >= from_offset:
             latest[digest(part.key)] = part.offset
 

@@ -8,7 +8,7 @@ caller checks that), so that a reader in the middle of the transaction sees how 
 from collections.abc import Iterable
 
 from headrace.log.txn_index import AbortedTxn
-from headrace.protocol.record_body import ControlKind, decompress_body, read_control_kind, slice_records
+from headrace.protocol.record_body import ControlKind, decompress_body, iter_slices, read_control_kind
 from headrace.protocol.records import BatchHeader, Buffer
 
 
@@ -37,7 +37,7 @@ class CleanedTransactions:
         self._reach(header.last_offset)
         if header.record_count == 0:
             return True, None  # it was kept only for the epoch in its header
-        kind = read_control_kind(slice_records(header, decompress_body(header, batch))[0].key)
+        kind = read_control_kind(next(iter_slices(header, decompress_body(header, batch))).key)
         producer_id = header.producer_id
         if kind == ControlKind.abort:
             aborted = self._aborting.pop(producer_id, None)
