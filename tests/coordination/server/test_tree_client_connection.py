@@ -306,6 +306,17 @@ def test_a_multi_of_reads(harness):
     )
 
 
+def test_a_multi_of_reads_has_results_of_bounded_size(harness):
+    """A frame of 1 MB with 60,000 reads of a znode of 1 MB made an answer of 60 GB."""
+    client = harness.client()
+    client.ask(create("/large", bytes(1_000_000)))
+    read = struct.pack(">i?i", 4, False, -1) + write_string("/large") + b"\0"
+    done = struct.pack(">i?i", -1, True, -1)
+    assert len(client.ask_raw(22, read * 16 + done)) > 16_000_000
+    with pytest.raises(Malformed, match="multi of reads"):
+        client.ask_raw(22, read * 17 + done)
+
+
 def test_a_disk_that_refuses_changes_nothing_and_ends_nothing(tmp_path, monkeypatch):
     store = TreeStore.open(tmp_path)
     harness = ConnectionHarness(store)

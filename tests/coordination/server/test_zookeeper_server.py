@@ -271,6 +271,28 @@ def test_who_does_not_read_is_not_read_from(server, connect):
         assert client.get_children("/") == ["big"]
 
 
+async def test_a_client_that_sends_much_at_once_takes_turns_with_others(monkeypatch):
+    """All requests that had arrived together were answered before those of another client: 300 ms for 20,000 pings."""
+    monkeypatch.setattr("headrace.coordination.server.tree_server._TURN_NS", 0)  # a turn is one request
+    clock = ManualClock()
+    service = TreeService.of(TreeHost(clock), clock, Timer(clock), secret=b"")
+    server = TreeServer(service)
+    address = await server.start("127.0.0.1", 0)
+    connect = frame_of(Connect(0, 0, 40_000, 0, bytes(16), False).serialize())
+    busy, busy_writer = await asyncio.open_connection(*address)
+    other, other_writer = await asyncio.open_connection(*address)
+    busy_writer.write(connect + frame(-2, 11, b"") * 2_000)
+    await busy.readexactly(41)
+    other_writer.write(connect)
+    await other.readexactly(41)
+    assert service.counts.received < 1_500, "the other client has waited for all requests"
+    await busy.readexactly(2_000 * 20)
+    assert service.counts.received == 2_002
+    for writer in (busy_writer, other_writer):
+        writer.close()
+    await server.stop()
+
+
 async def test_who_does_not_read_its_events_is_dropped(monkeypatch, caplog):
     monkeypatch.setattr("headrace.coordination.server.tree_server.MAX_UNSENT_BYTES", 100_000)
     clock = ManualClock()

@@ -23,7 +23,7 @@ from headrace.coordination.interface import (
     Stat,
 )
 from headrace.coordination.server import jute
-from headrace.coordination.server.jute import Reader
+from headrace.coordination.server.jute import Malformed, Reader
 from headrace.coordination.server.messages import (
     Code,
     NoWatcherError,
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from headrace.coordination.server.client_connection import ClientConnection
 
 Handler = Callable[["ClientConnection", int, Reader], bytes]
+
+#: What the results of one multi of reads may have together. A connection may have as many bytes unsent.
+_MAX_MULTI_READ_BYTES = 16 * 1024 * 1024
 
 
 # Reads
@@ -112,9 +115,13 @@ def get_ephemerals(connection: ClientConnection, session_id: int, request: Reade
 
 
 def multi_read(connection: ClientConnection, _: int, request: Reader) -> bytes:
-    """Each read has its own result. A read that fails does not affect the others."""
+    """Each read has its own result. A read that fails does not affect the others.
+
+    :raises Malformed: if the results are too large. A read takes a few bytes, and its result up to a megabyte.
+    """
     tree = connection.service.host.tree
     results: list[tuple[Op, bytes | Code]] = []
+    room_bytes = _MAX_MULTI_READ_BYTES
     for op, path in decode_multi_read(request):
         try:
             node = tree.node_for(connection.caller, Permission.READ, path)
@@ -122,6 +129,9 @@ def multi_read(connection: ClientConnection, _: int, request: Reader) -> bytes:
             results.append((op, code_of(error)))
             continue
         body = jute.buffer(node.data) + encode_stat(node.stat()) if op is Op.GET_DATA else _names(node)
+        room_bytes -= len(body)
+        if room_bytes < 0:
+            raise Malformed(f"the results of a multi of reads have more than {_MAX_MULTI_READ_BYTES} bytes")
         results.append((op, body))
     return encode_multi(results)
 

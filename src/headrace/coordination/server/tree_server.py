@@ -7,6 +7,9 @@ socket.
 
 Replies to requests that were received together are sent together, in one write to the socket.
 
+A client may send thousands of requests at once. After some milliseconds of them, other clients get their turn. Until
+the rest is handled, the server reads nothing more from that client.
+
 When a client does not read its replies, the server stops reading from that client until the client reads again. Watch
 events for the client are still collected. When more than ``MAX_UNSENT_BYTES`` are collected, the server closes the
 connection. The session stays open, so the client can reconnect.
@@ -21,6 +24,7 @@ import asyncio
 from logging import getLogger
 from socket import AI_PASSIVE, SOCK_STREAM
 from struct import Struct
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, cast
 
 from headrace.coordination.server.client_connection import ClientConnection
@@ -37,6 +41,8 @@ logger = getLogger(__name__)
 MAX_FRAME_BYTES = 0xFFFFF
 MAX_UNSENT_BYTES = 16 * 1024 * 1024
 _WRITE_AFTER_BYTES = 64 * 1024
+#: After this time, the other requests that a client has sent wait until other clients had their turn.
+_TURN_NS = 5_000_000
 _HANDSHAKE_TIMEOUT_S = 10.0
 _LENGTH = Struct(">i")
 
@@ -114,6 +120,8 @@ class _ServerSocket(asyncio.Protocol):
         self._has_started = False
         self._is_writing_paused = False
         self._is_handling = False
+        #: Whether the loop will call for the frames that were left for the next turn.
+        self._has_next_turn = False
         self._unwritten: list[bytes] = []
         self._unwritten_bytes = 0
 
@@ -135,7 +143,8 @@ class _ServerSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._pending += data
-        self._handle_pending()
+        if not self._has_next_turn:
+            self._handle_pending()
 
     def connection_lost(self, _: Exception | None) -> None:
         self._sockets.discard(self)
@@ -148,6 +157,15 @@ class _ServerSocket(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
+        if not self._has_next_turn:
+            self._continue()
+
+    def _take_next_turn(self) -> None:
+        self._has_next_turn = False
+        if not self._is_writing_paused:
+            self._continue()
+
+    def _continue(self) -> None:
         if not self._transport.is_closing():
             self._transport.resume_reading()
             self._handle_pending()
@@ -172,9 +190,15 @@ class _ServerSocket(asyncio.Protocol):
     def _handle_frames(self, pending: bytearray) -> int:
         """Handles all complete frames; returns the position after them."""
         position = 0
+        turn_ends = perf_counter_ns() + _TURN_NS
         while self._connection.is_open and not self._is_writing_paused:
             end = self._frame_end(pending, position)
             if end is None:
+                break
+            if position and perf_counter_ns() >= turn_ends:
+                self._has_next_turn = True
+                self._transport.pause_reading()
+                asyncio.get_running_loop().call_soon(self._take_next_turn)
                 break
             self._connection.receive(bytes(pending[position + _LENGTH.size : end]))
             position = end

@@ -16,7 +16,6 @@ deletion). Otherwise a watch on a parent would tell the names of protected znode
 the access control list of its znode. A watch that fires once is used up by an event that its client may not see.
 """
 
-from collections.abc import Callable
 from enum import IntFlag
 from typing import NamedTuple
 
@@ -51,9 +50,12 @@ class _Table:
     def __init__(self) -> None:
         #: The watchers of each path with their modes, in the order in which they were added.
         self.by_path: dict[str, dict[_Key, WatchMode]] = {}
+        #: The same watchers by session, so that the end of a session does not search the watches of all sessions.
+        self.by_session: dict[int, dict[tuple[str, _Key], None]] = {}
         self.recursive_count = 0
 
     def add(self, path: str, key: _Key, mode: WatchMode) -> None:
+        self.by_session.setdefault(key[0], {})[path, key] = None
         keys = self.by_path.setdefault(path, {})
         before = keys.get(key, WatchMode(0))
         keys[key] = before | mode
@@ -63,7 +65,10 @@ class _Table:
         """The watchers to call for a change of ``path``. Removes the watches that fire once."""
         found = self.by_path.get(path, {})
         if found:
-            self._replace(path, {key: mode & ~WatchMode.ONCE for key, mode in found.items() if mode != WatchMode.ONCE})
+            kept = {key: mode & ~WatchMode.ONCE for key, mode in found.items() if mode != WatchMode.ONCE}
+            for key in found.keys() - kept.keys():
+                self._forget(path, key)
+            self._replace(path, kept)
         if self.recursive_count:
             found = dict(found)
             while path != "/":
@@ -81,13 +86,22 @@ class _Table:
         self.recursive_count -= WatchMode.RECURSIVE in before & mode
         if before & ~mode:
             keys[key] = before & ~mode
+        else:
+            self._forget(path, key)
         self._replace(path, keys)
 
-    def drop_where(self, is_dropped: Callable[[_Key], bool]) -> None:
-        for path, keys in list(self.by_path.items()):
-            for key in [key for key in keys if is_dropped(key)]:
-                self.recursive_count -= WatchMode.RECURSIVE in keys.pop(key)
+    def drop_session(self, session_id: int) -> None:
+        for path, key in self.by_session.pop(session_id, ()):
+            keys = self.by_path[path]
+            self.recursive_count -= WatchMode.RECURSIVE in keys.pop(key)
             self._replace(path, keys)
+
+    def _forget(self, path: str, key: _Key) -> None:
+        """Removes a watcher from those of its session."""
+        entries = self.by_session.get(key[0], {})
+        entries.pop((path, key), None)
+        if not entries:
+            self.by_session.pop(key[0], None)
 
     def _replace(self, path: str, keys: dict[_Key, WatchMode]) -> None:
         if keys:
@@ -110,8 +124,7 @@ class Watches:
 
     @property
     def session_ids(self) -> set[int]:
-        tables = (self._data, self._children)
-        return {key[0] for table in tables for keys in table.by_path.values() for key in keys}
+        return self._data.by_session.keys() | self._children.by_session.keys()
 
     def add_data(self, session_id: int, path: str, watcher: Watcher) -> None:
         self._data.add(path, (session_id, watcher), WatchMode.ONCE)
@@ -142,7 +155,7 @@ class Watches:
 
     def drop_session(self, session_id: int) -> None:
         for table in (self._data, self._children):
-            table.drop_where(lambda key: key[0] == session_id)
+            table.drop_session(session_id)
 
     def on_created(self, path: str, acl: Acl, parent: str, parent_acl: Acl) -> list[Delivery]:
         if not self._data.by_path and not self._children.by_path:  # as while a stored tree is loaded
