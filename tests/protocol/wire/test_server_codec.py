@@ -216,6 +216,44 @@ def test_a_string_that_is_longer_than_the_body(length):
         read(header_of(3, 1) + pack(">ih", 1, length) + b"abc")
 
 
+@pytest.mark.parametrize(
+    ("api", "version", "fields"),
+    [
+        (Api.API_VERSIONS, 3, lambda text: {"client_software_name": text, "client_software_version": "1"}),
+        (Api.METADATA, 12, lambda text: _metadata_of(text)),
+        (Api.DELETE_GROUPS, 2, lambda text: {"groups_names": (text,)}),
+        (Api.PRODUCE, 9, lambda text: {"transactional_id": text, "acks": 1, "timeout": 1, "topic_data": ()}),
+        (Api.SASL_AUTHENTICATE, 2, lambda text: {"auth_bytes": text.encode()}),
+    ],
+    ids=lambda value: value.label if isinstance(value, Api) else "",
+)
+def test_a_text_has_at_most_32767_bytes(api, version, fields):
+    """A client sent a name of 100 MB before its login or in any request. The name was matched, kept, and in metrics."""
+    longest, longer = "a" * 32_767, "a" * 32_768
+    _, body = read(encode_request(api, version, 7, None, **fields(longest)))
+    assert longest in str(body)
+    if api is Api.SASL_AUTHENTICATE:  # bytes are not a text
+        read(encode_request(api, version, 7, None, **fields(longer)))
+        return
+    with pytest.raises(BadRequest, match="a text has 32768 bytes"):
+        read(encode_request(api, version, 7, None, **fields(longer)))
+
+
+def _metadata_of(topic):
+    return {
+        "topics": ({"topic_id": None, "name": topic},),
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+
+
+def test_a_text_of_a_tagged_field_has_at_most_32767_bytes():
+    fields, _ = example(load_request_schema(Api.FETCH, 12), seeded(Api.FETCH, 12))
+    read(encode_request(Api.FETCH, 12, 7, None, **fields | {"cluster_id": "a" * 32_767}))
+    with pytest.raises(BadRequest, match="a text has 32768 bytes"):
+        read(encode_request(Api.FETCH, 12, 7, None, **fields | {"cluster_id": "a" * 32_768}))
+
+
 def test_a_name_that_is_no_utf8():
     with pytest.raises(BadRequest, match="UTF-8"):
         read(header_of(3, 1) + pack(">ih", 1, 2) + b"\xff\xfe")

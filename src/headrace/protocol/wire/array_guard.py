@@ -1,4 +1,4 @@
-"""Checks the counts of a message's arrays and tagged fields, before kio reads the message.
+"""Checks the counts of a message's arrays and tagged fields, and the lengths of its texts, before kio reads it.
 
 kio reserves memory for as many elements as an array claims to have, before it reads the first element. A count of
 2**31 - 1 asks for 16 GiB, and if the system has not so much memory, the process is aborted: six bytes from any client
@@ -11,9 +11,12 @@ raises :class:`ManyElements`, before anything loops over the elements, and is re
 (``large_messages.py``). The number of tagged fields is limited as well, because a peer may send millions of them in one
 frame.
 
+A text has at most 32,767 bytes, as in Kafka. Older versions have no room for a longer length. In flexible versions a
+client could send a name of 100 MB, which then would be compared, matched, kept and shown in metrics.
+
 As in ``encoder.py``, a function is generated for each schema. The function skips from array to array and reads nothing
-else. Fields after the last array are not read, unless they are long enough to hold many tagged fields. That costs about
-a microsecond per request, as much as kio's own work.
+else. In a message that is short enough, fields after the last array are not read: they have room neither for a text
+that is too long, nor for many tagged fields. That costs about a microsecond per request, as much as kio's own work.
 """
 
 from collections.abc import Callable
@@ -34,8 +37,11 @@ Guard = Callable[[memoryview, int, int, Budget], int]
 
 #: Kafka 4.4 has the same limit per request.
 MAX_TAGS = 10_000
-#: A tagged field has at least two bytes, its tag and its length. So a shorter section has fewer than MAX_TAGS fields.
-_TAGS_BYTES = 2 * MAX_TAGS
+#: The longest text. Kafka has the same limit.
+MAX_TEXT_BYTES = 0x7FFF
+#: A shorter message has no text that is too long. It has fewer tagged fields than MAX_TAGS, because each of them has at
+#: least two bytes, its tag and its length.
+_SHORT_BYTES = 2 * MAX_TAGS
 
 _INT16 = Struct(">h").unpack_from
 _INT32 = Struct(">i").unpack_from
@@ -65,13 +71,13 @@ def no_guard(_frame: memoryview, at: int, _end: int, _budget: Budget) -> int:
 @cache
 def guard_of(schema: type) -> Guard:
     """The guard of a whole message."""
-    return _Source(schema).compiled(is_message=True)
+    return _Source(schema).compiled_message()
 
 
 @cache
 def entity_guard(schema: type) -> Guard:
     """The guard of an entity inside a message; returns where the entity ends."""
-    return _Source(schema).compiled(is_message=False)
+    return _Source(schema).compiled()
 
 
 @cache
@@ -95,8 +101,16 @@ def _holds_arrays(kind: FieldKind) -> bool:
     return kind.is_array or (kind.entity is not None and _has_arrays(kind.entity))
 
 
+def _is_text(kind: FieldKind) -> bool:
+    return not kind.is_array and kind.entity is None and kind.kafka_type == "string"
+
+
 def too_large(count: int, left_bytes: int) -> CountTooLarge:
     return CountTooLarge(f"an array of {count} elements does not fit into {left_bytes} bytes")
+
+
+def too_long(size_bytes: int) -> CountTooLarge:
+    return CountTooLarge(f"a text has {size_bytes} bytes, more than {MAX_TEXT_BYTES}")
 
 
 def many_elements() -> ManyElements:
@@ -138,27 +152,44 @@ class _Source:
             "int32": _INT32,
             "read_long_uvarint": read_long_uvarint,
             "too_large": too_large,
+            "too_long": too_long,
             "many_elements": many_elements,
             "skip_tags": skip_tags,
         }
 
-    def compiled(self, *, is_message: bool) -> Guard:
-        if is_message and not self._flexible and not _has_arrays(self._schema):
+    def compiled_message(self) -> Guard:
+        """The guard of a message. It leaves out the fields after the last array, unless they are long."""
+        if not self._flexible and not _has_arrays(self._schema):
             return no_guard
-        untagged = [field for field in fields(self._schema) if "tag" not in field.metadata]
-        tagged = [field for field in fields(self._schema) if "tag" in field.metadata]
-        known = {field.metadata["tag"]: self._tag_guard(field) for field in tagged if _holds_arrays(FieldKind(field))}
-        if is_message and not known:
-            while untagged and not _holds_arrays(FieldKind(untagged[-1])):
-                untagged.pop()
+        known = self._known_tags(_holds_arrays)
+        if known:
+            return entity_guard(self._schema)
+        untagged = self._untagged()
+        while untagged and not _holds_arrays(FieldKind(untagged[-1])):
+            untagged.pop()
+        if self._flexible:
+            self._namespace["guard_all"] = entity_guard(self._schema)
+            self._lines.append(f"if end - at > {_SHORT_BYTES}: return guard_all(frame, at, end, budget)")
         for field in untagged:
             self._skip(FieldKind(field))
-        if self._flexible and (known or not is_message):
-            self._skip_tag_section(known)
         self._flush()
-        if self._flexible and is_message and not known:
-            self._lines.append(f"if end - at > {_TAGS_BYTES}: raise many_elements()")
         return self._function()
+
+    def compiled(self) -> Guard:
+        """The guard of all fields."""
+        for field in self._untagged():
+            self._skip(FieldKind(field))
+        if self._flexible:
+            self._skip_tag_section(self._known_tags(lambda kind: _holds_arrays(kind) or _is_text(kind)))
+        self._flush()
+        return self._function()
+
+    def _untagged(self) -> list[Field[Any]]:
+        return [field for field in fields(self._schema) if "tag" not in field.metadata]
+
+    def _known_tags(self, is_guarded: Callable[[FieldKind], bool]) -> dict[int, Guard]:
+        tagged = [field for field in fields(self._schema) if "tag" in field.metadata]
+        return {field.metadata["tag"]: self._tag_guard(field) for field in tagged if is_guarded(FieldKind(field))}
 
     def compiled_for(self, name: str) -> Guard:
         (field,) = (field for field in fields(self._schema) if field.name == name)
@@ -172,9 +203,8 @@ class _Source:
 
     def _steps(self) -> list[str]:
         """The lines that skip one entity without arrays."""
-        for field in fields(self._schema):
-            if "tag" not in field.metadata:
-                self._skip(FieldKind(field))
+        for field in self._untagged():
+            self._skip(FieldKind(field))
         self._flush()
         if self._flexible:
             self._lines += [
@@ -223,7 +253,7 @@ class _Source:
             self._fixed_bytes += width
         else:
             self._flush()
-            self._lines += self._skip_length(_LENGTH_BYTES[kind.kafka_type])
+            self._lines += self._skip_length(kind.kafka_type)
 
     def _entity_name(self, entity: type) -> str:
         name = f"guard_{entity.__name__}"
@@ -248,15 +278,18 @@ class _Source:
         elif kind.entity is not None:
             step = [f"at = {self._entity_name(kind.entity)}(frame, at, end, budget)"]
         else:
-            step = self._skip_length(_LENGTH_BYTES[kind.kafka_type])
+            step = self._skip_length(kind.kafka_type)
         self._lines += [f"    {line}" for line in step]
 
     @staticmethod
     def _spend_count() -> list[str]:
         return ["budget[0] -= count", "if budget[0] < 0: raise many_elements()"]
 
-    def _skip_length(self, legacy_bytes: int) -> list[str]:
-        return [*self._read_length("size_bytes", legacy_bytes), "if size_bytes > 0: at += size_bytes"]
+    def _skip_length(self, kafka_type: str) -> list[str]:
+        lines = [*self._read_length("size_bytes", _LENGTH_BYTES[kafka_type]), "if size_bytes > 0: at += size_bytes"]
+        if self._flexible and kafka_type == "string":
+            lines.append(f"if size_bytes > {MAX_TEXT_BYTES}: raise too_long(size_bytes)")
+        return lines
 
     def _read_length(self, name: str, legacy_bytes: int) -> list[str]:
         """Reads a length or count into ``name``. A compact length is written plus one, so null is -1 here as well."""
