@@ -82,6 +82,17 @@ def test_a_malformed_message_is_refused(message: bytes) -> None:
     assert failed.value.for_peer is None
 
 
+def test_a_message_has_a_bounded_number_of_pairs() -> None:
+    def message(count: int) -> bytes:
+        names = ("x" + "".join(chr(97 + int(digit)) for digit in str(number)) for number in range(count - 1))
+        return b"n,,\x01auth=Bearer good\x01" + "".join(f"{name}=1\x01" for name in names).encode() + b"\x01"
+
+    OAuthBearerServer(accepts).step(message(100))
+    for count in (101, 80_000):
+        with pytest.raises(AuthenticationFailed, match="too many pairs"):
+            OAuthBearerServer(accepts).step(message(count))
+
+
 @given(st.binary(max_size=60) | st.text("n,=a\x01uthBerod ", max_size=60).map(str.encode))
 def test_any_bytes_log_nobody_in(message: bytes) -> None:
     server = OAuthBearerServer(accepts)

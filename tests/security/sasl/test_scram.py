@@ -272,6 +272,14 @@ def test_a_malformed_first_message_is_refused(token: bytes) -> None:
         server_of().step(token)
 
 
+def test_a_message_has_a_bounded_number_of_parts() -> None:
+    """A first message of 400 KB with 100,000 extensions took 98 ms of the event loop, before any login."""
+    read_client_first(b"n,,n=a,r=x" + b",e=1" * 90)
+    for many in (91, 100_000):
+        with pytest.raises(AuthenticationFailed, match="too many parts"):
+            read_client_first(b"n,,n=a,r=x" + b",e=1" * (many + 8))
+
+
 @given(st.binary(max_size=80) | st.text("n,=rcpa2C3Diws+/", max_size=60).map(str.encode))
 def test_any_bytes_are_a_message_or_a_failed_login(token: bytes) -> None:
     for read in (read_client_first, read_client_final, read_server_first):

@@ -26,6 +26,8 @@ _PAIR = re.compile(r"([A-Za-z]+)=([\x21-\x7e \t\r\n]+)")
 _TOKEN = re.compile(r"bearer +([-_.A-Za-z0-9]+=*)", re.IGNORECASE)
 #: A longer token is refused before it is decoded.
 MAX_TOKEN_LENGTH = 64 * 1024
+#: A message with more pairs is refused before they are looked at.
+_MAX_PAIRS = 100
 
 INVALID_TOKEN = "invalid_token"
 INSUFFICIENT_SCOPE = "insufficient_scope"
@@ -89,7 +91,9 @@ def _read_first(token: bytes) -> tuple[str, str]:
     :raises AuthenticationFailed: if the message is malformed.
     """
     text = text_of(token, "the OAUTHBEARER message")
-    header, *pairs = text.split(_SEPARATOR)
+    header, *pairs = text.split(_SEPARATOR, _MAX_PAIRS + 3)
+    if len(pairs) > _MAX_PAIRS + 2:  # two separators end the message
+        raise AuthenticationFailed("the OAUTHBEARER message has too many pairs")
     if len(pairs) < 3 or pairs[-2:] != ["", ""]:
         raise AuthenticationFailed("the OAUTHBEARER message has no end")
     flag, _, rest = header.partition(",")

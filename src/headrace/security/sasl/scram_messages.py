@@ -25,6 +25,8 @@ _NONCE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
 _EXTENSION = re.compile(r"[A-Za-z]+")
 _DIGITS = re.compile(r"[0-9]{1,9}")
 TOKEN_AUTHENTICATION = "tokenauth"
+#: A message with more parts is refused before they are looked at. Kafka's clients send one extension at most.
+_MAX_PARTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +135,11 @@ def base64_text(value: bytes) -> str:
 
 
 def _parts(text: str, minimum: int) -> list[str]:
-    parts = text.split(",")
+    parts = text.split(",", _MAX_PARTS)
     if len(parts) < minimum:
         raise AuthenticationFailed("a SCRAM message has too few parts")
+    if len(parts) > _MAX_PARTS:
+        raise AuthenticationFailed("a SCRAM message has too many parts")
     return parts
 
 
