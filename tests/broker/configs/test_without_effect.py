@@ -37,3 +37,15 @@ def test_settings_without_effect(tmp_path, name, value, reason):
     (line,) = lines(tmp_path, **{name: value})
     assert line.startswith(name)
     assert reason in line
+
+
+def test_stores_for_a_connection_to_zookeeper_that_is_not_encrypted(tmp_path):
+    stores = {
+        "zookeeper.connect": "zk:2181",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "zookeeper.ssl.truststore.location": "ca.pem",
+    }
+    (line,) = lines(tmp_path, **stores)
+    assert line.startswith("zookeeper.ssl.truststore.location has no effect: the connection to ZooKeeper is not")
+    assert lines(tmp_path, **stores, **{"zookeeper.ssl.client.enable": "true"}) == []
+    assert lines(tmp_path, **stores | {"zookeeper.connect": ""}) == [], "a broker alone has no such connection"

@@ -1,6 +1,7 @@
-"""Finds settings of listeners that are valid, and have no effect. Kafka accepts them, so a broker starts, and warns.
+"""Finds settings of security that are valid, and have no effect. Kafka accepts them, so a broker starts, and warns.
 
-A user who writes ``listener.name.externl.ssl.client.auth=required`` believes that clients need a certificate.
+A user who writes ``listener.name.externl.ssl.client.auth=required`` believes that clients need a certificate. A user
+who sets a trust store for ZooKeeper believes that the connection is encrypted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
 
 _CLIENT_AUTH = "ssl.client.auth"
+_ZOOKEEPER_TLS, _ZOOKEEPER_TLS_SWITCH = "zookeeper.ssl.", "zookeeper.ssl.client.enable"
 _MECHANISMS = frozenset(mechanism.lower() for mechanism in MECHANISMS)
 
 
@@ -40,4 +42,11 @@ def without_effect(config: BrokerConfig) -> Iterator[str]:
             yield (
                 f"{_CLIENT_AUTH} has no effect on listener {listener.name}, because clients log in there by SASL: to "
                 f"ask for certificates, too, set {LISTENER_PREFIX}{listener.name.lower()}.{_CLIENT_AUTH}"
+            )
+    if config.optional_str("zookeeper.connect") and not config.bool(_ZOOKEEPER_TLS_SWITCH):
+        names = [name for name in config.static if name.startswith(_ZOOKEEPER_TLS) and name != _ZOOKEEPER_TLS_SWITCH]
+        if names:
+            yield (
+                f"{', '.join(sorted(names))} has no effect: the connection to ZooKeeper is not encrypted; set "
+                f"{_ZOOKEEPER_TLS_SWITCH}=true"
             )
