@@ -1,5 +1,6 @@
 """Records inside a batch: round trips, agreement with the code of other clients, and invalid bytes."""
 
+import tracemalloc
 import warnings
 from struct import pack_into
 
@@ -22,6 +23,7 @@ from headrace.protocol.record_body import (
     Record,
     decode_records,
     decompress_body,
+    iter_checked,
     read_control_kind,
     slice_records,
 )
@@ -236,9 +238,28 @@ def test_every_flipped_byte_raises_only_kafka_errors(codec):
             _only_kafka_errors(recrc(batch))
 
 
-def _only_kafka_errors(batch):
+def test_a_check_of_a_batch_makes_no_objects_of_record_headers():
+    """A record of 40 MB may have 20 million headers, and a few kilobytes when it is compressed. The check of a broker
+    made a tuple of each of them: 1.3 GB."""
+    count = 100_000
+    batch = build_batch([Record(0, 0, b"k", b"v", (("", None),) * count)], codec=Codec.zstd)
+    tracemalloc.start()
     try:
-        records = decode_records(batch, limit_bytes=MB)
-    except KafkaError:
-        return
-    assert sum(len(record.value or b"") for record in records) <= MB
+        (part,) = iter_checked(batch)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (part.key, part.value_bytes) == (b"k", 1)
+    assert peak_bytes < 2 * MB
+
+
+def _only_kafka_errors(batch):
+    """A check refuses exactly what cannot be decoded, and for the same reason."""
+    reasons = []
+    for read in (iter_checked, decode_records):
+        try:
+            assert len(list(read(batch))) < MB
+        except KafkaError as error:
+            reasons.append((type(error), str(error)))
+    assert len(reasons) in (0, 2)
+    assert len(set(reasons)) < 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.log.control_marker import end_transaction
 from headrace.log.producer_state import BATCHES_KEPT, KeptBatch, Producer, ProducerStates
 from headrace.log.txn_index import AbortedTxn
-from headrace.protocol.record_body import Record, decode_records, iter_records
+from headrace.protocol.record_body import Record, decode_records, iter_checked
 from headrace.protocol.records import BatchHeader, iter_headers
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class BatchSearch(NamedTuple):
 
     def run(self) -> TimestampAndOffset | None:
         found: TimestampAndOffset | None = None
-        for record in iter_records(self.batch):
+        for record in iter_checked(self.batch):
             if record.offset < self.start_offset or (found is not None and record.timestamp_ms <= found.timestamp_ms):
                 continue
             if self.timestamp_ms is None or record.timestamp_ms >= self.timestamp_ms:

@@ -112,14 +112,14 @@ def rewrite(batch: Buffer, config: LogConfig, now_ms: int) -> Buffer:
 
 
 def _check_records(batch: Buffer, config: LogConfig, now_ms: int) -> None:
-    from headrace.protocol.record_body import iter_records
+    from headrace.protocol.record_body import iter_checked
 
     oldest_ms = now_ms - config.message_timestamp_before_max_ms
     newest_ms = now_ms + config.message_timestamp_after_max_ms
     without_key = "a record of a compacted topic must have a key"
     keyless: list[tuple[int, str]] = []
     mistimed: list[tuple[int, str]] = []
-    for expected_offset, record in enumerate(iter_records(batch)):
+    for expected_offset, record in enumerate(iter_checked(batch)):
         if record.offset != expected_offset:
             raise InvalidRecord("the offset deltas inside a batch must be 0, 1, 2, ...")
         if config.is_compacted and record.key is None and len(keyless) < _MAX_RECORD_ERRORS:

@@ -45,6 +45,7 @@ __all__ = [
     "decode_records",
     "decode_slices",
     "decompress_body",
+    "iter_checked",
     "iter_slices",
     "read_control_kind",
     "slice_records",
@@ -118,15 +119,22 @@ def decode_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> 
     :raises InvalidRecord: if the fields of the records contradict each other.
     :raises MessageTooLarge: if the decompressed records have more bytes than the limit.
     """
-    return list(iter_records(batch, limit_bytes=limit_bytes))
-
-
-def iter_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Iterator[Record]:
-    """The records of one whole batch, one at a time. A batch of a few kilobytes may have millions of records, which
-    must not be in memory together. Raises the errors of :func:`decode_records` when it reaches the place."""
     header = check_batch(batch)
     body = decompress_body(header, batch, limit_bytes=limit_bytes)
-    yield from _decoded(body, iter_slices(header, body))
+    return decode_slices(body, iter_slices(header, body))
+
+
+def iter_checked(batch: Buffer) -> Iterator[RecordSlice]:
+    """Where each record of one whole batch lies, one at a time, after a check of its headers. A batch of a few
+    kilobytes may have millions of records, or a record with millions of headers, which must not be in memory together.
+    Raises the errors of :func:`decode_records` when it reaches the place."""
+    header = check_batch(batch)
+    body = decompress_body(header, batch)
+    for part in iter_slices(header, body):
+        headers_at = part.value_at + max(part.value_bytes, 0)
+        if body[headers_at] != 0 or headers_at + 1 != part.end:
+            _check_record_headers(body, headers_at, part.end)
+        yield part
 
 
 def decode_slices(body: bytes, slices: Iterable[RecordSlice]) -> list[Record]:
@@ -134,17 +142,15 @@ def decode_slices(body: bytes, slices: Iterable[RecordSlice]) -> list[Record]:
 
     :raises InvalidRecord: if their headers are invalid; the rest was checked when the body was sliced.
     """
-    return list(_decoded(body, slices))
-
-
-def _decoded(body: bytes, slices: Iterable[RecordSlice]) -> Iterator[Record]:
+    records: list[Record] = []
     new = tuple.__new__
     for offset, timestamp_ms, key, value_at, value_bytes, _, end in slices:
         headers_at = value_at + value_bytes if value_bytes > 0 else value_at
         value = body[value_at:headers_at] if value_bytes >= 0 else None
         is_bare = body[headers_at] == 0 and headers_at + 1 == end
         headers = () if is_bare else read_record_headers(body, headers_at, end)
-        yield new(Record, (offset, timestamp_ms, key, value, headers))
+        records.append(new(Record, (offset, timestamp_ms, key, value, headers)))
+    return records
 
 
 def slice_records(header: BatchHeader, body: bytes) -> list[RecordSlice]:
@@ -223,6 +229,26 @@ def read_record_headers(body: bytes, position: int, end: int) -> Headers:
     if position != end:
         _invalid(f"{end - position} bytes follow the headers of a record")
     return tuple(headers)
+
+
+def _check_record_headers(body: bytes, position: int, end: int) -> None:
+    """Checks what :func:`read_record_headers` checks, and makes no objects."""
+    try:
+        count, position = read_varint(body, position)
+        if not 0 <= count <= end - position:
+            _invalid(f"{count} record headers do not fit into {end - position} bytes")
+        for _ in range(count):
+            key_bytes, position = read_varint(body, position)
+            if not 0 <= key_bytes <= end - position:
+                _invalid(f"the key of a record header has {key_bytes} bytes, but only {end - position} bytes follow")
+            value_bytes, position = read_varint(body, position + key_bytes)
+            position += max(value_bytes, 0)
+            if position > end:
+                _invalid("the record ends inside a record header")
+    except IndexError:
+        _invalid("the bytes end inside a record header")
+    if position != end:
+        _invalid(f"{end - position} bytes follow the headers of a record")
 
 
 def read_control_kind(key: bytes | None) -> int:

@@ -8,6 +8,7 @@ import pytest
 from compacted_log_harness import COMPACTED, DAY_MS, CompactedLogHarness, committed_view, transaction
 
 from headrace.log.config import LogConfig
+from headrace.log.partition_log import Origin
 from headrace.protocol.batch_building import build_batch
 from headrace.protocol.record_body import ControlKind, Record
 from headrace.protocol.records import Codec, iter_headers
@@ -52,6 +53,24 @@ def test_a_small_batch_with_many_records_takes_little_memory(tmp_path):
         tracemalloc.stop()
     assert harness.offsets() == [count - 1, count]
     assert peak_bytes < 60 * count, "the records take 12 bytes each"
+
+
+def test_a_tombstone_with_many_headers_takes_little_memory(tmp_path):
+    """The cleaner made objects of the headers when it set the delete horizon."""
+    count = 100_000
+    harness = CompactedLogHarness(tmp_path, replace(COMPACTED, segment_bytes=1 << 20))
+    tombstone = Record(0, harness.clock.wall_ms(), b"k", None, (("", None),) * count)
+    harness.log.append(build_batch([tombstone], codec=Codec.zstd), leader_epoch=0, origin=Origin.CLIENT)
+    harness.put((b"other", b"v"))
+    tracemalloc.start()
+    try:
+        harness.clean()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert harness.batches()[0][0].has_delete_horizon
+    assert harness.records()[0] == tombstone
+    assert peak_bytes < 20 * count, "a header takes two bytes"
 
 
 def test_a_read_of_a_removed_offset_lands_on_the_next_one(harness):

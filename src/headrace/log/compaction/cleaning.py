@@ -28,16 +28,16 @@ from headrace.log.compaction.transactions import CleanedTransactions
 from headrace.log.disk import Disk
 from headrace.log.segment import CLEANED, INDEX, LOG, TIMEINDEX, TXNINDEX
 from headrace.log.txn_index import AbortedTxn
-from headrace.protocol.batch_building import assemble_batch, build_batch
+from headrace.protocol.batch_building import assemble_batch
 from headrace.protocol.record_body import (
     RecordSlice,
     codec_of,
-    decode_slices,
     decompress_body,
     iter_slices,
     slice_records,
 )
 from headrace.protocol.records import DELETE_HORIZON, NO_TIMESTAMP, BatchHeader, Buffer, Codec
+from headrace.protocol.wire.varints import read_varint, write_varint
 
 
 def build(plan: CleaningPlan, pace: Pace) -> CleanedSegments:
@@ -167,25 +167,28 @@ class _Cleaning:
         return assemble_batch(empty, b"", codec=Codec.none)
 
     def _with_horizon(self, header: BatchHeader, body: bytes, kept: list[RecordSlice]) -> bytes:
-        return build_batch(
-            decode_slices(body, kept),
-            base_offset=header.base_offset,
-            codec=codec_of(header),
-            log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            leader_epoch=header.leader_epoch,
-            is_transactional=header.is_transactional,
-            is_control=header.is_control,
-            delete_horizon_ms=self._plan.now_ms + self._plan.config.delete_retention_ms,
-            last_offset_delta=header.last_offset_delta,
-        )
+        """The batch with these records, whose timestamps count from the delete horizon. The rest of a record stays as
+        it is: one record may have millions of headers, which must not become objects."""
+        horizon_ms = self._plan.now_ms + self._plan.config.delete_retention_ms
+        records = bytearray()
+        for part in kept:
+            _, attributes_at = read_varint(body, part.start)
+            _, rest_at = read_varint(body, attributes_at + 1)
+            delta = write_varint(part.timestamp_ms - horizon_ms)
+            records += write_varint(1 + len(delta) + part.end - rest_at)
+            records.append(body[attributes_at])
+            records += delta
+            records += body[rest_at : part.end]
+        attributes = header.attributes | DELETE_HORIZON
+        return _assembled(header._replace(base_timestamp=horizon_ms, attributes=attributes), records, kept)
 
 
 def _with_records(header: BatchHeader, body: bytes, kept: list[RecordSlice]) -> bytes:
     """The batch with fewer records. Base offset and base timestamp do not change, nor do the bytes of the records."""
-    rest = b"".join([body[part.start : part.end] for part in kept])
+    return _assembled(header, b"".join([body[part.start : part.end] for part in kept]), kept)
+
+
+def _assembled(header: BatchHeader, records: Buffer, kept: list[RecordSlice]) -> bytes:
     max_timestamp = header.max_timestamp if header.is_log_append_time else max(part.timestamp_ms for part in kept)
-    fewer = header._replace(record_count=len(kept), max_timestamp=max_timestamp)
-    return assemble_batch(fewer, rest, codec=codec_of(header))
+    header = header._replace(record_count=len(kept), max_timestamp=max_timestamp)
+    return assemble_batch(header, records, codec=codec_of(header))
