@@ -65,7 +65,9 @@ class _Table:
         """The watchers to call for a change of ``path``. Removes the watches that fire once."""
         found = self.by_path.get(path, {})
         if found:
-            kept = {key: mode & ~WatchMode.ONCE for key, mode in found.items() if mode != WatchMode.ONCE}
+            kept: dict[_Key, WatchMode] = {
+                key: mode & ~WatchMode.ONCE for key, mode in found.items() if mode != WatchMode.ONCE
+            }
             for key in found.keys() - kept.keys():
                 self._forget(path, key)
             self._replace(path, kept)
