@@ -129,6 +129,7 @@ def test_many_small_snappy_blocks_take_little_memory():
 
 
 def test_a_declared_size_is_not_believed():
+    """CVE-2023-34455, a hole of the library that Kafka uses for snappy."""
     with pytest.raises(MessageTooLarge):
         decompress(Codec.snappy, b"\xff\xff\xff\xff\x0f", limit_bytes=MB)
     with pytest.raises(KafkaError):

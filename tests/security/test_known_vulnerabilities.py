@@ -1,4 +1,4 @@
-"""Holes of Apache Kafka and its clients that are known: each has a test here that names it.
+"""Holes of Apache Kafka, its clients and ZooKeeper that are known: each has a test here that names it.
 
 The table says what must not be possible. A test names the number in its docstring or in a comment, so that a search for
 the number finds the test.
@@ -17,8 +17,11 @@ KNOWN = {
     "CVE-2018-17196": "a crafted Produce writes to a transaction without the right to its transactional id",
     "CVE-2021-38153": "the time of a comparison tells how much of a password is right",
     "CVE-2022-34917": "a client that has not logged in makes the broker allocate much memory",
+    "CVE-2023-34455": "a compressed batch announces a size, and the process reserves memory for it",
     "CVE-2023-25194": "a JAAS line of a client's makes the process load a class",
+    "CVE-2024-23944": "a watch tells a client the names of znodes that the client may not read",
     "CVE-2024-27309": "the removal of one ACL removes others",
+    "CVE-2024-31141": "a configuration of a client's makes the process read files or its environment",
     "CVE-2024-56128": "a SCRAM login goes on with a nonce that is not the server's",
     "CVE-2025-27817": "the URL of a token or of keys reads a file, or an address inside the network",
     "CVE-2025-27818": "a JAAS line with an LDAP module makes the process load a class",
