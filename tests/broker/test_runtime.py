@@ -8,8 +8,10 @@ import pytest
 from broker_harness import BROKER, Client, batch
 
 from headrace import Broker
+from headrace.broker.runtime import MANY_RECORDS, BrokerRuntime
 from headrace.broker.thread_pool import ThreadPool
 from headrace.log.disk import Disk
+from headrace.testing import ManualClock
 
 SET = 0
 _PATIENCE_S = 10
@@ -26,6 +28,18 @@ async def test_operations_of_the_earlier_threads_are_completed():
     release.set()
     assert await asyncio.gather(*slow) == [1, 2]
     pool.stop()
+
+
+async def test_a_batch_with_very_many_records_does_not_delay_others():
+    """There was one thread: a batch of 20 KB with millions of records kept everybody's compressed batches for 20 s."""
+    runtime = BrokerRuntime(asyncio.get_running_loop(), ManualClock(), io_threads=1)
+    release = threading.Event()
+    many = [asyncio.ensure_future(runtime.read_records(MANY_RECORDS + 1, release.wait, _PATIENCE_S)) for _ in range(2)]
+    assert await runtime.read_records(MANY_RECORDS, lambda: "read") == "read"
+    assert not any(one.done() for one in many)
+    release.set()
+    assert await asyncio.gather(*many) == [True, True]
+    runtime.stop()
 
 
 class Together:

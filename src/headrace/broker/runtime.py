@@ -3,7 +3,7 @@
 =====================  =============================================================================================
 ``num.io.threads``     work that a request or a replica waits for: fsync, password checks, copies between folders
 ``background.threads`` work that nobody waits for: flushes by time, and the removal of deleted files
-one more thread        decompressing and reading the records of a batch
+two more threads       decompressing and reading the records of a batch: one for batches with very many records
 =====================  =============================================================================================
 
 Compaction has threads of its own (``compactions.py``), and so have connections with TLS (``network/processor.py``).
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Reading so many records takes about 50 ms.
+MANY_RECORDS = 50_000
+
 
 class BrokerRuntime:
     def __init__(self, loop: AbstractEventLoop, clock: Clock, *, io_threads: int, background_threads: int = 1) -> None:
@@ -36,6 +39,7 @@ class BrokerRuntime:
         self.io_threads = ThreadPool(loop, "headrace-io", io_threads)
         self.background_threads = ThreadPool(loop, "headrace-background", background_threads)
         self._record_thread = ThreadPool(loop, "headrace-records", 1)
+        self._many_records_thread = ThreadPool(loop, "headrace-many-records", 1)
 
     @classmethod
     def of_config(cls, loop: AbstractEventLoop, clock: Clock, config: BrokerConfig) -> BrokerRuntime:
@@ -58,16 +62,21 @@ class BrokerRuntime:
         """Runs a slow function that nobody waits for on a thread."""
         return await self.background_threads.run(function, *arguments)
 
-    async def read_records(self, function: Callable[..., T], *arguments: object) -> T:
+    async def read_records(self, record_count: int, function: Callable[..., T], *arguments: object) -> T:
         """Runs a function that reads the records of a batch, on a thread, one after the other.
 
-        A batch of a few kilobytes may take a hundred megabytes when it is decompressed. So only one is in memory at a
-        time, and they all use the memory of one thread: the C library keeps freed memory for each thread.
+        A batch of a few kilobytes may take a hundred megabytes when it is decompressed, and 20 s if it has millions of
+        records. So batches with very many records have a thread of their own, and the others do not wait for them. Two
+        batches at most are in memory at a time, and they use the memory of two threads: the C library keeps freed
+        memory for each thread.
+
+        :param record_count: what the header of the batch says. A batch with more records is refused.
         """
-        return await self._record_thread.run(function, *arguments)
+        thread = self._many_records_thread if record_count > MANY_RECORDS else self._record_thread
+        return await thread.run(function, *arguments)
 
     def stop(self) -> None:
         self._loop_timer.stop()
-        for threads in (self._record_thread, self.background_threads, self.io_threads):
+        for threads in (self._record_thread, self._many_records_thread, self.background_threads, self.io_threads):
             threads.stop()
         self.loggers.restore()

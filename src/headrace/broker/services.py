@@ -53,6 +53,12 @@ class RunBlocking(Protocol):
     async def __call__(self, function: Callable[..., T], *arguments: object) -> T: ...
 
 
+class ReadRecords(Protocol):
+    """Runs a function that reads the records of a batch, given the number of records in the batch's header."""
+
+    async def __call__(self, record_count: int, function: Callable[..., T], *arguments: object) -> T: ...
+
+
 class NodesSeenBy(Protocol):
     """The brokers, with the addresses that the client of a connection can use."""
 
@@ -132,4 +138,4 @@ class Services(NamedTuple):
     delayed_delete_records: Purgatory[tuple[str, int]]
     run_blocking: RunBlocking
     #: Runs functions that decompress records, one after the other.
-    read_records: RunBlocking
+    read_records: ReadRecords

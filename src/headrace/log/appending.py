@@ -46,6 +46,8 @@ _MAX_TIMESTAMP, _MAX_TIMESTAMP_AT = Struct(">q"), 35
 _ATTRIBUTES, _COUNT = 5, 12
 #: The number of uncompressed records that are checked in a millisecond or two.
 _FEW_RECORDS = 1000
+#: The bytes of uncompressed records that are checked in 15 ms at most. A header of a record may have two bytes.
+_FEW_BYTES = 32 * 1024
 
 
 class Appended(NamedTuple):
@@ -61,9 +63,15 @@ class Appended(NamedTuple):
 
 def takes_long(records: Buffer) -> bool:
     """Whether reading the records of a batch may take longer than other requests should wait. A few compressed bytes
-    may contain millions of records."""
+    may contain millions of records, and one record thousands of headers."""
     fields = HEADER.unpack_from(records)
-    return bool(fields[_ATTRIBUTES] & _CODEC_MASK or fields[_COUNT] > _FEW_RECORDS)
+    return bool(fields[_ATTRIBUTES] & _CODEC_MASK or fields[_COUNT] > _FEW_RECORDS or len(records) > _FEW_BYTES)
+
+
+def record_count_of(records: Buffer) -> int:
+    """Returns the number of records, as the header of a batch has it."""
+    count: int = HEADER.unpack_from(records)[_COUNT]
+    return count
 
 
 def checked_batch(records: Buffer, config: LogConfig, now_ms: int) -> Buffer:

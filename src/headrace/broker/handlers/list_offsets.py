@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
-from headrace.log.appending import takes_long
-from headrace.log.lookups import Search
+from headrace.log.appending import record_count_of, takes_long
+from headrace.log.lookups import BatchSearch, Search
 from headrace.log.partition_log import PartitionLog, TimestampAndOffset
 from headrace.protocol.errors import (
     ErrorCode,
@@ -33,7 +33,7 @@ from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
-    from headrace.broker.services import RunBlocking
+    from headrace.broker.services import ReadRecords
     from headrace.replication.partitions import Partitions
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
@@ -52,7 +52,7 @@ _NOT_AVAILABLE_SINCE = 5
 _NOT_FOUND = TimestampAndOffset(offset=-1, timestamp_ms=-1, leader_epoch=-1)
 
 
-async def handle(request: Request, authorizer: Authorizer, partitions: Partitions, read_records: RunBlocking) -> Reply:
+async def handle(request: Request, authorizer: Authorizer, partitions: Partitions, read_records: ReadRecords) -> Reply:
     isolation = Isolation(getattr(request.body, "isolation_level", 0))
     query = _Query(request.version, isolation, int(request.body.replica_id), read_records)
 
@@ -73,7 +73,7 @@ class _Query(NamedTuple):
     isolation: Isolation
     #: -1: a client; -2: a tool that asks this replica, leader or not; otherwise a follower.
     replica_id: int
-    read_records: RunBlocking
+    read_records: ReadRecords
 
 
 async def _refusals(request: Request, topic: Any) -> Answers | list[Any]:
@@ -141,7 +141,11 @@ async def _run(log: PartitionLog, search: Search, query: _Query) -> TimestampAnd
             batch = log.continue_search(search, found)
         except StopIteration as done:
             return cast(TimestampAndOffset | None, done.value)
-        found = await query.read_records(batch.run) if takes_long(batch.batch) else batch.run()
+        found = await _read(batch, query) if takes_long(batch.batch) else batch.run()
+
+
+async def _read(search: BatchSearch, query: _Query) -> TimestampAndOffset | None:
+    return await query.read_records(record_count_of(search.batch), search.run)
 
 
 def _end(partition: Partition, query: _Query) -> int:

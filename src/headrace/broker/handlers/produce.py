@@ -23,7 +23,7 @@ from headrace.broker.authorization.checks import allowed_topics
 from headrace.broker.metadata_cache import INTERNAL_TOPICS
 from headrace.broker.network.request import Reply, Request, milliseconds
 from headrace.broker.network.slices import SLICE_BYTES
-from headrace.log.appending import checked_batch, takes_long
+from headrace.log.appending import checked_batch, record_count_of, takes_long
 from headrace.log.early_write import LARGE_BATCH_BYTES, begin_early_write
 from headrace.log.partition_log import PartitionLog
 from headrace.protocol.errors import (
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics, TopicStats
     from headrace.broker.replicas.followers import Followers
-    from headrace.broker.services import RunBlocking
+    from headrace.broker.services import ReadRecords, RunBlocking
     from headrace.log.config import LogConfig
     from headrace.log.early_write import EarlyWrite
     from headrace.replication.partitions import Partitions
@@ -77,7 +77,7 @@ async def handle(
     metrics: Metrics,
     delayed_fetch: Purgatory[tuple[str, int]],
     run_blocking: RunBlocking,
-    read_records: RunBlocking,
+    read_records: ReadRecords,
     transactions: TransactionService,
     followers: Followers,
     commit_waits: CommitWaits,
@@ -180,7 +180,7 @@ class _Appends:
         metrics: Metrics,
         delayed_fetch: Purgatory[tuple[str, int]],
         run_blocking: RunBlocking,
-        read_records: RunBlocking,
+        read_records: ReadRecords,
     ) -> None:
         self._version = version
         self._acks = acks
@@ -210,7 +210,8 @@ class _Appends:
                 answer = await self._append_early(log, name, data, request)
             else:
                 check = _check_of(log, data.records)
-                answer = self.append(name, data, await self._read_records(request.on_thread, check))
+                count = record_count_of(data.records)
+                answer = self.append(name, data, await self._read_records(count, request.on_thread, check))
         return answer
 
     async def _append_early(self, log: PartitionLog, name: str, data: Any, request: Request) -> dict[str, Any] | None:
@@ -220,8 +221,10 @@ class _Appends:
         except StorageError as error:
             return self.append(name, data, error)
         try:
-            run = self._read_records if log.config.reads_records else self._run_blocking
-            await run(request.on_thread, early.run, check)
+            if log.config.reads_records:
+                await self._read_records(record_count_of(data.records), request.on_thread, early.run, check)
+            else:
+                await self._run_blocking(request.on_thread, early.run, check)
             return self.append(name, data, early.checked)
         finally:
             early.give_up()

@@ -14,12 +14,12 @@ from headrace.broker.telemetry.telemetry import PushedMetrics
 from headrace.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.services import RunBlocking
+    from headrace.broker.services import ReadRecords
     from headrace.broker.telemetry.instances import ClientInstance
     from headrace.broker.telemetry.telemetry import Telemetry
 
 
-async def handle(request: Request, telemetry: Telemetry, read_records: RunBlocking) -> Reply:
+async def handle(request: Request, telemetry: Telemetry, read_records: ReadRecords) -> Reply:
     body = request.body
     push = PushedMetrics(body.subscription_id, body.terminating, body.compression_type, bytes(body.metrics))
     try:
@@ -34,12 +34,12 @@ async def handle(request: Request, telemetry: Telemetry, read_records: RunBlocki
 
 
 async def _store(
-    instance: ClientInstance, push: PushedMetrics, telemetry: Telemetry, read_records: RunBlocking
+    instance: ClientInstance, push: PushedMetrics, telemetry: Telemetry, read_records: ReadRecords
 ) -> None:
     limit_bytes = max(MAX_DECOMPRESSED_BYTES, telemetry.max_bytes)
     try:
         points = await read_records(
-            decode_push, push.compression_type, push.metrics, limit_bytes, instance.demand.asks_for
+            0, decode_push, push.compression_type, push.metrics, limit_bytes, instance.demand.asks_for
         )
     except KafkaError as error:
         raise telemetry.reject(instance, error) from None
