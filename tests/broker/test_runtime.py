@@ -31,7 +31,7 @@ async def test_operations_of_the_earlier_threads_are_completed():
 
 
 async def test_a_batch_with_very_many_records_does_not_delay_others():
-    """There was one thread: a batch of 20 KB with millions of records kept everybody's compressed batches for 20 s."""
+    """There was one thread: a batch with millions of records kept everybody's compressed batches waiting."""
     runtime = BrokerRuntime(asyncio.get_running_loop(), ManualClock(), io_threads=1)
     release = threading.Event()
     many = [asyncio.ensure_future(runtime.read_records(MANY_RECORDS + 1, release.wait, _PATIENCE_S)) for _ in range(2)]

@@ -98,7 +98,7 @@ def test_a_bomb_never_takes_more_than_the_limit(codec):
 
 
 def test_many_small_gzip_members_take_time_in_proportion_to_their_number():
-    """What follows a member was copied once per member: a batch of 1 MB took 2 s, and one of 10 MB 200 s."""
+    """What follows a member was copied once per member: 1 MB took 1.1 s of the processor, 40 KB 3 ms."""
     member = compress(Codec.gzip, b"x")
     seconds = []
     for count in (2_000, 32_000):
@@ -117,7 +117,7 @@ def test_a_large_gzip_member_between_small_ones():
 
 
 def test_many_small_snappy_blocks_take_little_memory():
-    """All blocks were located before the first was decompressed: 40 bytes of memory per byte of the batch."""
+    """All blocks were located before the first was decompressed: 56 bytes of memory per byte of the batch."""
     packed = compress(Codec.snappy, b"")[:16] + (pack(">i", 1) + b"\0") * 100_000
     tracemalloc.start()
     try:

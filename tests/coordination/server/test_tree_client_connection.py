@@ -307,7 +307,7 @@ def test_a_multi_of_reads(harness):
 
 
 def test_a_multi_of_reads_has_results_of_bounded_size(harness):
-    """A frame of 1 MB with 60,000 reads of a znode of 1 MB made an answer of 60 GB."""
+    """A frame of 1 MB has room for 40,000 reads of a znode of 1 MB, which would be an answer of 40 GB."""
     client = harness.client()
     client.ask(create("/large", bytes(1_000_000)))
     read = struct.pack(">i?i", 4, False, -1) + write_string("/large") + b"\0"
