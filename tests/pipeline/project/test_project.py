@@ -101,6 +101,15 @@ def test_a_heap_that_java_does_not_understand(folder, memory):
     assert _problems(folder) == [expected]
 
 
+def test_views_compute_in_utc(folder):
+    (folder / "headrace.toml").write_text('[spark.conf]\n"spark.sql.session.timeZone" = "UTC"\n')
+    assert _project(folder).spark_conf == {"spark.sql.session.timeZone": "UTC"}
+    (folder / "headrace.toml").write_text('[spark.conf]\n"spark.sql.session.timeZone" = "Europe/Berlin"\n')
+    (problem,) = _problems(folder)
+    assert "spark.sql.session.timeZone cannot be 'Europe/Berlin'" in problem
+    assert "from_utc_timestamp(at, 'Europe/Berlin')" in problem
+
+
 def test_a_class_archive_is_wanted_or_not(folder):
     assert _project(folder).spark_class_archive
     (folder / "headrace.toml").write_text("[spark]\nclass_archive = false\n")

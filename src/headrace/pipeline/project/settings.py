@@ -33,6 +33,8 @@ _WORKER_LOGINS = ("token", "any", "password")
 #: From here on, the work of the driver takes longer than starting tasks that write.
 EXECUTORS_FROM = 100_000
 _SECTIONS = ("log", "serving", "archive", "spark")
+TIME_ZONE = "spark.sql.session.timeZone"
+_UTC = {"UTC", "Etc/UTC", "Z", "+00:00", "GMT"}
 #: A size as Java reads it in ``-Xmx`` and Spark in ``spark.driver.memory``.
 _HEAP_SIZE = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
 
@@ -89,7 +91,7 @@ def _settings(folder: Path, file: TomlFile) -> Project:
         archive_path=_absolute(folder, archive.text("path", "archive")),
         spark_master=spark.text("master", "local[*]"),
         checkpoints=_absolute(folder, spark.text("checkpoints", ".headrace/checkpoints")),
-        spark_conf=spark.mapping("conf"),
+        spark_conf=_spark_conf(spark),
         spark_memory=_spark_memory(spark),
         spark_class_archive=spark.flag("class_archive", default=True),
         worker_login=_worker_login(log),
@@ -106,6 +108,18 @@ def _spark_memory(spark: Section) -> str:
     if memory and not _HEAP_SIZE.fullmatch(memory):
         spark.report("memory", f'spark.memory must be a size such as "4g" or "1500m", not {memory!r}')
     return memory
+
+
+def _spark_conf(spark: Section) -> dict[str, str]:
+    conf = spark.mapping("conf")
+    zone = conf.get(TIME_ZONE, "UTC")
+    if zone not in _UTC:
+        message = (
+            f"spark.conf: {TIME_ZONE} cannot be {zone!r}: views compute in UTC; name the zone in the query, "
+            f"as in date_trunc('DAY', from_utc_timestamp(at, '{zone}'))"
+        )
+        spark.report("conf", message)
+    return conf
 
 
 def _worker_login(log: Section) -> str:
