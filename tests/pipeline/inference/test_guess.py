@@ -27,6 +27,10 @@ def _json(*documents: object, key: bytes | None = None) -> list[tuple[bytes | No
         ("2026-11-17", "DATE"),
         ("2026-11-17T08:00:00.123Z", "TIMESTAMP"),
         ("2026-11-17 08:00", "TIMESTAMP"),
+        ("2026-02-30", "STRING"),
+        ("0000-00-00 00:00:00", "STRING"),
+        ("2026-11-17T25:00:00Z", "STRING"),
+        (10**38, "STRING"),
         (None, "STRING"),
         ([1, None, 2.5], "ARRAY<DOUBLE>"),
         ([], "ARRAY<STRING>"),
@@ -34,6 +38,7 @@ def _json(*documents: object, key: bytes | None = None) -> list[tuple[bytes | No
         ({}, "VARIANT"),
         ({"a": {}}, "STRUCT<a: VARIANT>"),
         ({"a": 1, "A": 2}, "VARIANT"),
+        ({"": 1}, "VARIANT"),
         ({str(number): 1 for number in range(300)}, "VARIANT"),
         ([{"a": 1}, {"b": 2}], "ARRAY<STRUCT<a: BIGINT, b: BIGINT>>"),
     ],
@@ -73,6 +78,22 @@ def test_json_events():
     ]
 
 
+def test_a_field_without_a_name_is_left_out():
+    found = guess(_json({"id": 1, "": 2}), is_compacted=False)
+    assert (found.fields["schema"], found.notes) == ("id BIGINT", ["the field '' is left out: a column needs a name"])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_json_that_views_cannot_decode_is_not_json(encoding):
+    records = [(None, json.dumps({"id": 1}).encode(encoding))]
+    assert guess(records, is_compacted=False).fields == {"format": "raw"}
+
+
+def test_events_that_only_look_like_changes():
+    found = guess(_json({"op": "c", "after": 5}, {"op": "u", "after": 6}), is_compacted=False)
+    assert (found.kind, found.fields["schema"]) == ("events", "op STRING, after BIGINT")
+
+
 def test_few_records_prove_nothing_about_null():
     assert guess(_json({"id": 1}), is_compacted=False).fields["schema"] == "id BIGINT"
 
@@ -85,6 +106,7 @@ def test_a_table():
     assert guess(_json({"id": 1}, key=b'{"id":1}'), is_compacted=True).key_fields == {}  # the value has it
     assert guess(_json({"id": 1}, key=b"17"), is_compacted=True).key_fields == {"format": "csv", "schema": "key BIGINT"}
     assert guess(_json({"id": 1}, key=b"ann"), is_compacted=True).key_fields == {}
+    assert guess(_json({"id": 1}, key=b"9" * 20), is_compacted=True).key_fields == {}  # no BIGINT
     assert guess(_json({"id": 1}), is_compacted=True).kind == "events"  # no keys
 
 

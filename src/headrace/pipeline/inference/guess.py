@@ -125,8 +125,9 @@ _BAD = object()
 
 
 def _document(value: bytes) -> object:
+    """The JSON document; ``_BAD`` also for UTF-16 and a byte order mark, with which a record does not decode."""
     try:
-        return json.loads(value)
+        return json.loads(value.decode())
     except (ValueError, RecursionError):
         return _BAD
 
@@ -135,7 +136,8 @@ def _envelope(document: dict[str, object]) -> dict[str, object] | None:
     """The envelope of a change, without Debezium's schema part."""
     payload = document.get("payload")
     found = payload if isinstance(payload, dict) and "schema" in document else document
-    is_change = found.get("op") in _OPERATIONS and ("after" in found or "before" in found)
+    rows = [found[name] for name in ("before", "after") if name in found]
+    is_change = found.get("op") in _OPERATIONS and rows and all(row is None or isinstance(row, dict) for row in rows)
     return found if is_change else None
 
 
@@ -174,7 +176,7 @@ def _key(keys: Sequence[bytes], schema_of_value: str) -> dict[str, object]:
         schema, _ = _schema([each for each in documents if isinstance(each, dict)])
         names, of_value = _names(schema), _names(schema_of_value)
         return {} if names & of_value or schema == _DOCUMENT else {"format": "json", "schema": schema}
-    if all(isinstance(each, int) and not isinstance(each, bool) for each in documents):
+    if all(type_of(each) == "BIGINT" for each in documents):
         return {"format": "csv", "schema": "key BIGINT"}
     return {}
 

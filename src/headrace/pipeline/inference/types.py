@@ -16,11 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import date, datetime
 
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _PLAIN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _LONG = 1 << 63
+_LARGEST_DECIMAL = 10**38
 #: An object with more fields than this has names that are data. No schema lists them.
 _MAX_FIELDS = 200
 #: Wider types in the order in which one contains those before it.
@@ -61,16 +63,30 @@ def type_of(value: object) -> str | Array | Struct | None:
     if isinstance(value, bool):
         return "BOOLEAN"
     if isinstance(value, int):
-        return "BIGINT" if -_LONG <= value < _LONG else "DECIMAL(38,0)"
+        return _type_of_whole(value)
     if isinstance(value, str):
         return _type_of_text(value)
     return None if value is None else "DOUBLE"
 
 
+def _type_of_whole(value: int) -> str:
+    if -_LONG <= value < _LONG:
+        return "BIGINT"
+    return "DECIMAL(38,0)" if abs(value) < _LARGEST_DECIMAL else "STRING"
+
+
 def _type_of_text(text: str) -> str:
-    if _TIMESTAMP.fullmatch(text):
-        return "TIMESTAMP"
-    return "DATE" if _DATE.fullmatch(text) else "STRING"
+    """Text that only looks like a time, such as 2026-02-30, is a STRING: Spark cannot read it as a time."""
+    try:
+        if _TIMESTAMP.fullmatch(text):
+            datetime.fromisoformat(text)
+            return "TIMESTAMP"
+        if _DATE.fullmatch(text):
+            date.fromisoformat(text)
+            return "DATE"
+    except ValueError:
+        pass
+    return "STRING"
 
 
 def type_of_word(text: str) -> str:
@@ -117,15 +133,22 @@ def columns_of(struct: Struct) -> tuple[str, list[str]]:
     notes: list[str] = []
     columns, seen = [], set()
     for name, each in struct.fields.items():
-        if name.lower() in seen or name.startswith("_"):
-            why = "another column has this name in other case" if name.lower() in seen else "names with _ are taken"
-            notes.append(f"the field {name} is left out: {why}")
+        if why := _why_left_out(name, seen):
+            notes.append(f"the field {name or repr(name)} is left out: {why}")
             continue
         seen.add(name.lower())
         is_always_there = each.count == struct.count >= _ENOUGH_RECORDS
         columns.append(f"{quoted(name)} {ddl(each.type)}{' NOT NULL' if is_always_there else ''}")
         notes += _notes(name, each, struct.count)
     return ", ".join(columns), notes
+
+
+def _why_left_out(name: str, seen: set[str]) -> str:
+    if not name:
+        return "a column needs a name"
+    if name.lower() in seen:
+        return "another column has this name in other case"
+    return "names with _ are taken" if name.startswith("_") else ""
 
 
 def _notes(name: str, each: Field, total: int) -> Iterator[str]:
@@ -142,8 +165,8 @@ def ddl(kind: str | Array | Struct | None) -> str:
     if isinstance(kind, Struct):
         if not 0 < len(kind.fields) <= _MAX_FIELDS:
             return "VARIANT"
-        lowered = [name.lower() for name in kind.fields]
-        if len(set(lowered)) < len(lowered):  # a struct cannot have both
+        lowered = {name.lower() for name in kind.fields}
+        if len(lowered) < len(kind.fields) or "" in lowered:  # a struct cannot have both, nor a field without a name
             return "VARIANT"
         return f"STRUCT<{', '.join(f'{quoted(name)}: {ddl(each.type)}' for name, each in kind.fields.items())}>"
     return kind or "STRING"
