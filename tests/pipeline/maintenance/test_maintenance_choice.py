@@ -106,6 +106,21 @@ def test_a_kappa_view_on_a_cluster_streams(spark):
     assert "one entry per group, forever: the view has no [watermark]" in found.cost.state
 
 
+@pytest.mark.parametrize(
+    ("architecture", "query", "way"),
+    [
+        ("kappa", "SELECT user, parse_json(page) AS doc FROM events", Way.STREAM),
+        ("lambda", "SELECT user, parse_json(max(page)) AS doc FROM events GROUP BY user", Way.COMBINE),
+    ],
+)
+def test_a_variant_is_stored_as_json_and_not_as_bytes(spark, architecture, query, way):
+    key = ("user",) if architecture == "kappa" else ()
+    found = choose(spark, view(query, architecture, key=key))
+    assert found.way is Way.TOUCHED
+    (refused,) = [each for each in found.refused if each.way is way]
+    assert refused.why == "its column doc is a VARIANT, which this way cannot store: to_json(doc) is the same as a text"
+
+
 def test_rows_without_groups_have_no_state(spark):
     found = choose(spark, view("SELECT user, page FROM events", "kappa", key=("user",)))
     assert found.cost.state == "nothing besides the answer and the offsets"

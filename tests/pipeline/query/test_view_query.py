@@ -227,6 +227,8 @@ def test_views_that_run(spark, architecture, query):
         ("  ", "1: the file has no query"),
         ("SELECT page,\n page FROM events GROUP BY page", "2:2: two columns are named 'page': rename one with AS"),
         ("SELECT page AS _hidden, count(*) FROM events GROUP BY 1", "1:16: the name _hidden is reserved"),
+        ("SELECT array(parse_json(page)) AS docs FROM events", "1:35: column 'docs' has a VARIANT inside of another"),
+        ("SELECT * FROM events", "1:1: the name _key is reserved for Headrace's own columns: leave it out with SELECT"),
     ],
 )  # fmt: skip
 def test_queries_that_do_not_run(spark, query, problem):

@@ -114,6 +114,8 @@ def _combine(attempt: _Attempt) -> _Accepted | Refusal:
         return _of_sources(Way.COMBINE, definition)
     if definition.keep is not None:
         return _cannot_keep(Way.COMBINE, definition)
+    if refusal := _of_variant(Way.COMBINE, attempt):
+        return refusal
     if definition.architecture == "kappa" and (why := why_stream(spark, definition)):
         return Refusal(Way.COMBINE, why, query_problem(definition, why))
     try:
@@ -147,6 +149,17 @@ def _of_sources(way: Way, definition: ViewDefinition) -> Refusal:
     return Refusal(way, why, query_problem(definition, message))
 
 
+def _of_variant(way: Way, attempt: _Attempt) -> Refusal | None:
+    """Refuses an answer with a VARIANT: this way would store Spark's bytes of the value instead of its JSON."""
+    from pyspark.sql.types import VariantType
+
+    name = next((field.name for field in attempt.query.schema if isinstance(field.dataType, VariantType)), None)
+    if name is None:
+        return None
+    why = f"its column {name} is a VARIANT, which this way cannot store: to_json({name}) is the same as a text"
+    return Refusal(way, why, query_problem(attempt.definition, why, name))
+
+
 def _cannot_keep(way: Way, definition: ViewDefinition) -> Refusal:
     why = "it has [keep], and this way never deletes rows"
     return Refusal(way, why, _keep_problem(definition, why))
@@ -162,6 +175,8 @@ def _stream(attempt: _Attempt) -> _Accepted | Refusal:
         return _of_sources(Way.STREAM, definition)
     if definition.keep is not None:
         return _cannot_keep(Way.STREAM, definition)
+    if refusal := _of_variant(Way.STREAM, attempt):
+        return refusal
     try:
         streamed = _streamed(attempt)
         key_columns(definition, streamed)

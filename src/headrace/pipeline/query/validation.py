@@ -26,6 +26,7 @@ from headrace.pipeline.spark.errors import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 
 def missing_topics(definition: ViewDefinition, topics: Collection[str]) -> list[Problem]:
@@ -122,13 +123,31 @@ def _check_upstream(spark: SparkSession, definition: ViewDefinition) -> None:
 
 
 def _check_storable(definition: ViewDefinition, query: DataFrame) -> None:
+    from pyspark.sql.types import VariantType
+
     from headrace.pipeline.query.aggregates import arrow_schema
     from headrace.pipeline.serving.tables import data_table
 
+    for field in query.schema:
+        if not isinstance(field.dataType, VariantType) and _has_variant(field.dataType):
+            message = f"column {field.name!r} has a VARIANT inside of another value: convert the VARIANT with to_json()"
+            raise ViewError(query_problem(definition, message, field.name))
     try:
         data_table(definition.name, arrow_schema(query.schema), ())
     except UnsuitableSchema as error:
         raise ViewError(query_problem(definition, str(error))) from error
+
+
+def _has_variant(type_: DataType) -> bool:
+    from pyspark.sql import types
+
+    if isinstance(type_, types.StructType):
+        return any(_has_variant(field.dataType) for field in type_)
+    if isinstance(type_, types.MapType):
+        return _has_variant(type_.keyType) or _has_variant(type_.valueType)
+    if isinstance(type_, types.ArrayType):
+        return _has_variant(type_.elementType)
+    return isinstance(type_, types.VariantType)
 
 
 def stream_problem(spark: SparkSession, query: DataFrame) -> str | None:

@@ -214,7 +214,10 @@ def _check_names(definition: ViewDefinition, made: DataFrame) -> None:
             raise ViewError(query_problem(definition, message, name, number=1))
         seen.add(name.lower())
         if _OWN_COLUMNS.fullmatch(name):
-            message = f"the name {name} is reserved for Headrace's own columns: rename it with AS"
+            way_out = "rename it with AS"
+            if name == "_key":  # the key of the record, which SELECT * has
+                way_out = "leave it out with SELECT * EXCEPT (_key), or rename it with _key AS record_key"
+            message = f"the name {name} is reserved for Headrace's own columns: {way_out}"
             raise ViewError(query_problem(definition, message, name))
 
 
