@@ -131,7 +131,8 @@ def merge(one: str | Array | Struct | None, other: str | Array | Struct | None) 
 def columns_of(struct: Struct) -> tuple[str, list[str]]:
     """The columns as Spark writes them, and notes for the user about columns that need a look."""
     notes: list[str] = []
-    columns, seen = [], set()
+    columns: list[str] = []
+    seen: set[str] = set()
     for name, each in struct.fields.items():
         if why := _why_left_out(name, seen):
             notes.append(f"the field {name or repr(name)} is left out: {why}")
