@@ -48,7 +48,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "import-linter": "a command of script/test",
         "lz4": "a codec of the clients in tests/interop",
         "mypy": "a command of script/test",
-        "polars": "docs/clients.md uses it, and a test runs that page",
         "pytest-asyncio": "a plugin of pytest",
         "pytest-randomly": "a plugin of pytest",
         "pytest-timeout": "a plugin of pytest",

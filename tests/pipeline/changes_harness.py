@@ -11,7 +11,7 @@ from headrace.pipeline.project.definition import ChangeSettings
 from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
-from headrace.pipeline.serving.version_keys import set_key
+from headrace.pipeline.serving.version_columns import set_columns
 from headrace.testing.clock import ManualClock
 
 PAGES = pa.schema([("page", pa.string()), ("clicks", pa.int64())])
@@ -41,7 +41,7 @@ class FakeView:
             self.catalog.set_state(self.name, self.version, event)
         with self.database.begin() as connection:
             create_table(connection, self.table)
-        set_key(self.database, (self.name, self.version), self.key)
+        set_columns(self.database, (self.name, self.version), self.key, self.schema)
 
     def definition(self) -> dict[str, object]:
         return {}

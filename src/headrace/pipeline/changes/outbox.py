@@ -21,17 +21,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import Connection, Row, func, select
 
 from headrace.pipeline.changes.change import Change, changes_of
 from headrace.pipeline.changes.row_values import ViewColumn, row_of, row_text, view_columns
 from headrace.pipeline.changes.told_rows import RowDifference, ToldRows
 from headrace.pipeline.project.definition import ChangeSettings
-from headrace.pipeline.serving.catalog_tables import PROGRESS, VERSIONS, VIEWS
+from headrace.pipeline.serving.catalog_tables import VIEWS
 from headrace.pipeline.serving.change_tables import (
     CHANGE_LEASES,
     CHANGE_STEPS,
     CHANGES,
+    EXPORTED,
     FOLLOWED,
     OF_CHANGES,
     PUBLISHED,
@@ -39,8 +40,9 @@ from headrace.pipeline.serving.change_tables import (
 )
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import ServingError
+from headrace.pipeline.serving.serving_state import as_of_values, serving_versions
 from headrace.pipeline.serving.sql_views import drop_table
-from headrace.pipeline.serving.version_keys import key_of
+from headrace.pipeline.serving.version_columns import key_of
 from headrace.runtime.clock import Clock
 
 
@@ -115,7 +117,10 @@ class Outbox:
             told = {
                 row.view: row.signature for row in connection.execute(select(FOLLOWED.c.view, FOLLOWED.c.signature))
             }
-            now = {row.view: _signature(row) for row in connection.execute(_serving().where(VIEWS.c.name.in_(views)))}
+            now = {
+                row.view: _signature(row)
+                for row in connection.execute(serving_versions().where(VIEWS.c.name.in_(views)))
+            }
         return [view for view, signature in sorted(now.items()) if told.get(view) != signature]
 
     def step(self, view: str, settings: ChangeSettings) -> Followed | None:
@@ -146,7 +151,7 @@ class Outbox:
         with self._database.begin() as connection:
             drop_table(connection, told_table_name(view))
             for table in OF_CHANGES:
-                if table is not PUBLISHED:
+                if table not in (PUBLISHED, EXPORTED):
                     connection.execute(table.delete().where(table.c.view == view))
 
     def leases(self) -> dict[str, int]:
@@ -246,14 +251,6 @@ def _changes(
     return changes_of(removed, [(row, count) for row, count in rows if count > 0], key)
 
 
-def _serving() -> Select[tuple[object, ...]]:
-    """The progress of the versions that serve, and what their SQL views select."""
-    serving = (PROGRESS.c.view == VIEWS.c.name) & (PROGRESS.c.version == VIEWS.c.serving_version)
-    version = (VERSIONS.c.view == VIEWS.c.name) & (VERSIONS.c.version == VIEWS.c.serving_version)
-    query = select(PROGRESS, VERSIONS.c.select_sql).select_from(VIEWS)
-    return query.join(PROGRESS, serving).join(VERSIONS, version)
-
-
 def _signature(row: Row[tuple[object, ...]]) -> str:
     """Differs if the rows may differ: the progress is written with the rows, and a build changes the SELECT."""
     return json.dumps([row.version, row.batch_id, row.offsets, row.updated_ms, row.events, row.select_sql])
@@ -261,13 +258,7 @@ def _signature(row: Row[tuple[object, ...]]) -> str:
 
 def _served(connection: Connection, view: str) -> _Served | None:
     """Returns the version that readers see now; None if no version serves, or the version has no progress."""
-    row = connection.execute(_serving().where(VIEWS.c.name == view)).one_or_none()
+    row = connection.execute(serving_versions().where(VIEWS.c.name == view)).one_or_none()
     if row is None:
         return None
-    as_of = {
-        "view": view,
-        "version": row.version,
-        "offsets": json.loads(row.offsets),
-        "updated_ms": row.updated_ms,
-    }
-    return _Served(row.version, _signature(row), as_of)
+    return _Served(row.version, _signature(row), as_of_values(row))

@@ -48,7 +48,7 @@ from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Offsets, Progress, Version, VersionEvent
 from headrace.pipeline.serving.catalog_tables import parse_offsets
 from headrace.pipeline.serving.tables import create_table, drop_table
-from headrace.pipeline.serving.version_keys import set_key
+from headrace.pipeline.serving.version_columns import set_columns
 from headrace.pipeline.spark.job_progress import records_read, running_jobs_of_group
 from headrace.pipeline.spark.options import short_client_options
 from headrace.pipeline.spark.session import is_alive
@@ -198,7 +198,8 @@ class KappaStream(RunningVersion):
     def _create(self, target: TargetTable) -> None:
         """Creates the table, if this is not a restart, and sets the state to started."""
         view, version = self.version.view, self.version.version
-        set_key(self.context.database, self.version.key, target.table.info["key_columns"])
+        info = target.table.info
+        set_columns(self.context.database, self.version.key, info["key_columns"], info["schema"])
         with self.context.database.begin() as connection:
             create_table(connection, target.table)
             self.context.catalog.set_select(connection, view, version, target.select_sql)

@@ -23,12 +23,12 @@ import sqlalchemy
 from headrace.pipeline.kappa.combined import KappaCombined
 from headrace.pipeline.kappa.stream import KappaStream, start_ms
 from headrace.pipeline.progress.lag import Lag
-from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.aggregates import Algebra, arrow_schema
 from headrace.pipeline.query.plan import NotCombinable, analyze
 from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Version
-from headrace.pipeline.serving.version_keys import set_key
+from headrace.pipeline.serving.version_columns import set_columns
 from headrace.pipeline.spark.session import is_local, views_master
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.running_version import RunningVersion, SteppedVersion
@@ -101,7 +101,8 @@ class KappaView(RunningVersion):
             algebra = Algebra(analyze(query))
         except NotCombinable:
             return None
-        set_key(self.context.database, self.version.key, identifying_columns(definition, query))
+        key = identifying_columns(definition, query)
+        set_columns(self.context.database, self.version.key, key, arrow_schema(query.schema))
         return algebra
 
     def _is_combined(self) -> bool | None:

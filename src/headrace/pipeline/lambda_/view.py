@@ -19,12 +19,12 @@ from headrace.pipeline.lambda_.store import LambdaStore, batch_name, drop_tables
 from headrace.pipeline.progress.data_loss import check_same_topics
 from headrace.pipeline.progress.lag import Lag
 from headrace.pipeline.progress.offsets import by_topic, is_before
-from headrace.pipeline.query.aggregates import Algebra
+from headrace.pipeline.query.aggregates import Algebra, arrow_schema
 from headrace.pipeline.query.plan import analyze
 from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Batch, Version, VersionEvent
-from headrace.pipeline.serving.version_keys import set_key
+from headrace.pipeline.serving.version_columns import set_columns
 from headrace.pipeline.spark.job_progress import jobs_with_tag, records_read
 from headrace.pipeline.spark.source.log_offsets import LogOffsets
 from headrace.pipeline.spark.source.options import SourceOptions
@@ -44,7 +44,8 @@ class _Layers:
         definition, version = running.definition, running.version
         query = apply_query(context.spark, definition, empty_events(context.spark, definition))
         algebra = Algebra(analyze(query))
-        set_key(context.database, version.key, identifying_columns(definition, query))
+        key = identifying_columns(definition, query)
+        set_columns(context.database, version.key, key, arrow_schema(query.schema))
         self.store = LambdaStore(context.database, context.catalog, version.view, version.version, algebra)
         self.dead_letters = running.dead_letters()
         self.speed = SpeedLayer(context, definition, self.store, algebra, self.dead_letters, running.work)

@@ -9,6 +9,7 @@ from headrace.pipeline.maintenance.choice import choose
 from headrace.pipeline.maintenance.ways import MEANINGS, Maintenance, Way
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.toml_files import Problem
+from headrace.pipeline.query.export_checks import check_exported_columns
 from headrace.pipeline.query.project_checks import Checked, ViewToCheck
 from headrace.pipeline.query.publish_checks import check_published_key
 from headrace.pipeline.query.validation import checked_query
@@ -38,6 +39,7 @@ def check_view(
             return CheckedView([], None)
         maintenance = choose(spark, definition, query)
         check_published_key(definition, query)
+        check_exported_columns(definition, query)
         return CheckedView([], maintenance)
     except ViewError as error:
         return CheckedView([error.problem], None)

@@ -91,6 +91,20 @@ class Publish:
 
 
 @dataclass(frozen=True)
+class Export:
+    """The folder with the view as a Delta table.
+
+    :param path: of the folder; relative to the folder of the project, or absolute.
+    :param every_ms: the time between two snapshots, at least.
+    :param keep_hours: for how long the files of a replaced snapshot stay.
+    """
+
+    path: str
+    every_ms: int = 60_000
+    keep_hours: int = 1
+
+
+@dataclass(frozen=True)
 class ChangeSettings:
     """How the changes of a view are kept for those who follow the view.
 
@@ -146,6 +160,7 @@ class ViewDefinition:
     reads_directly: tuple[str, ...] = ()
     publish: Publish | None = None
     changes: ChangeSettings = ChangeSettings()
+    export: Export | None = None
     file: Path = Path()
     lines: dict[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)
     source_lines: dict[tuple[str, ...], int] = field(default_factory=dict, compare=False, repr=False)
@@ -154,8 +169,8 @@ class ViewDefinition:
     def definition_hash(self) -> str:
         """Equal for definitions with the same answer. If it differs, a new version is needed.
 
-        The dead-letter topic, the schedule, the switch, [publish] and [changes] do not matter. A field that is newer
-        than the first release counts only if it is set, so that a view that does not use the field keeps its hash.
+        The dead-letter topic, the schedule, the switch, [publish], [changes] and [export] do not matter. A field that
+        is newer than the first release counts only if it is set, so that a view that does not use it keeps its hash.
         """
         decode = self.decode.essence
         essence = [
@@ -274,5 +289,6 @@ class ViewDefinition:
             reads_directly=tuple(values.get("reads_directly", ())),
             publish=Publish(**publish) if (publish := values.get("publish")) else None,
             changes=ChangeSettings(**values.get("changes", {})),
+            export=Export(**export) if (export := values.get("export")) else None,
             file=Path(values["file"]),
         )

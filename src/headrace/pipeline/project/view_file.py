@@ -9,6 +9,7 @@
     [keep]       column, for
     [publish]    topic, format, registry
     [changes]    always, keep_changes, keep
+    [export]     path, every, keep
 
 ``query`` is ``pages.sql`` or ``queries.py:pages``. Files are searched beside the view's file. A view without topics,
 pattern and [decode] reads the sources and views that its query names (``resolution``).
@@ -31,6 +32,7 @@ from headrace.pipeline.project.definition import (
     LambdaSettings,
     ViewDefinition,
 )
+from headrace.pipeline.project.export_table import read_export
 from headrace.pipeline.project.field_reader import FUNCTION, FieldReader
 from headrace.pipeline.project.publish_table import read_changes, read_publish
 from headrace.pipeline.project.resolution import KnownSources, UnresolvedView, names_in
@@ -79,10 +81,11 @@ class ViewFile:
             keep=self._keep(),
             publish=read_publish(self._fields),
             changes=read_changes(self._fields),
+            export=read_export(self._fields),
             file=fields.relative(self._file.path),
             lines=self._file.lines,
         )
-        top.finish("decode", "watermark", "kappa", "lambda", "keep", "publish", "changes", *_OWN_RECORDS)
+        top.finish("decode", "watermark", "kappa", "lambda", "keep", "publish", "changes", "export", *_OWN_RECORDS)
         self._check_combinations(made)
         names = names_in(made, self._file, listed, has_own=has_own)
         return UnresolvedView(made, self._file, listed, has_own, names)

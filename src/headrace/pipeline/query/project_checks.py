@@ -27,6 +27,7 @@ from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.loading import Draft
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.project.toml_files import Problem
+from headrace.pipeline.query.export_checks import export_problems
 from headrace.pipeline.query.publish_checks import publish_problems, publish_topics
 from headrace.pipeline.query.quick_checks import check_sql
 from headrace.pipeline.query.validation import missing_topics
@@ -77,6 +78,7 @@ def check_quickly(draft: Draft, *, broker_timeout_ms: int = BROKER_TIMEOUT_MS) -
     """
     asked = _ask_broker(draft, broker_timeout_ms)
     problems, doubts, bad = list(draft.problems), {}, set()
+    problems += export_problems(draft.project.views.values(), draft.project.folder)
     for name, view in draft.project.views.items():
         if "query" in draft.invalid_fields[name]:
             continue

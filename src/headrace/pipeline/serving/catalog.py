@@ -40,7 +40,7 @@ from headrace.pipeline.serving.catalog_tables import (
     offsets_text,
     parse_offsets,
 )
-from headrace.pipeline.serving.change_tables import OF_CHANGES, VERSION_KEYS, told_table_name
+from headrace.pipeline.serving.change_tables import OF_CHANGES, OF_COLUMNS, told_table_name
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView
 from headrace.pipeline.serving.sql_views import check_view_name, drop_table, drop_view, repoint_view
@@ -214,7 +214,7 @@ class Catalog:
         found = self._version(connection, view, version)
         if found.state is not VersionState.DROPPING:
             raise IllegalTransition(f"{found.label} is {found.state}: only a version in state dropping can be removed")
-        for table in (*OF_VERSIONS, VERSION_KEYS):
+        for table in (*OF_VERSIONS, *OF_COLUMNS):
             connection.execute(table.delete().where(table.c.view == view, table.c.version == version))
         forgotten = VIEWS.update().where(VIEWS.c.name == view, VIEWS.c.previous_version == version)
         connection.execute(forgotten.values(previous_version=None))
@@ -223,7 +223,7 @@ class Catalog:
         """Deletes all rows of a view and its versions. The caller drops the data tables and the SQL view."""
         self.lock_view(connection, view)
         drop_table(connection, told_table_name(view))
-        for table in (*OF_VERSIONS, VERSION_KEYS, *OF_CHANGES, REQUESTS):
+        for table in (*OF_VERSIONS, *OF_COLUMNS, *OF_CHANGES, REQUESTS):
             connection.execute(table.delete().where(table.c.view == view))
         connection.execute(VIEWS.delete().where(VIEWS.c.name == view))
 

@@ -1,4 +1,4 @@
-"""Holds the tables of the changes of views: what is followed, the outbox, leases of readers, what was published.
+"""Holds the tables of the changes of views: what is followed, the outbox, leases of readers, what left the database.
 
 ::
 
@@ -8,6 +8,8 @@
     headrace_change_leases  view | until when readers of the change feed want the view to be followed
     headrace_published      view | the topic, and the number of the last change that it has
     headrace_keys           view, version | the columns that identify a row of the version
+    headrace_schemas        view, version | the columns of the version, as an Arrow schema
+    headrace_exported       view | the folder with the view as a Delta table, and its last snapshot
 
 A *stream* is one sequence of changes. It has a random id. A view gets a new stream if its columns or its key change, if
 more rows change at once than the outbox keeps, and if it was not followed for a while. Numbers begin at 1 again then.
@@ -82,8 +84,30 @@ VERSION_KEYS = Table(
     Column("columns", Text, nullable=False),
 )
 
+VERSION_SCHEMAS = Table(
+    "headrace_schemas",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("schema", Text, nullable=False),
+)
+
+EXPORTED = Table(
+    "headrace_exported",
+    METADATA,
+    Column("view", Text, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("snapshot", BigInteger),
+    Column("rows", BigInteger, nullable=False),
+    Column("as_of", Text, nullable=False),
+    Column("error", Text),
+    Column("updated_ms", BigInteger, nullable=False),
+)
+
+#: The tables whose rows belong to a version and are deleted with it.
+OF_COLUMNS = (VERSION_KEYS, VERSION_SCHEMAS)
 #: The tables whose rows belong to a view and are deleted with it.
-OF_CHANGES = (FOLLOWED, CHANGES, CHANGE_STEPS, CHANGE_LEASES, PUBLISHED)
+OF_CHANGES = (FOLLOWED, CHANGES, CHANGE_STEPS, CHANGE_LEASES, PUBLISHED, EXPORTED)
 
 
 def told_table_name(view: str) -> str:

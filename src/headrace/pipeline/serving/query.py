@@ -126,7 +126,7 @@ class QueryService:
 
     def key_of(self, view: str, version: int) -> tuple[str, ...] | None:
         """The columns that identify a row of a view; None if none are known to."""
-        from headrace.pipeline.serving.version_keys import key_of
+        from headrace.pipeline.serving.version_columns import key_of
 
         with self._snapshot() as connection:
             has_keys = inspect(connection).has_table("headrace_keys")

@@ -25,11 +25,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from headrace.pipeline.decoding.events import bad_rows
 from headrace.pipeline.decoding.source_rows import REMOVED, decode_source, source_schema
 from headrace.pipeline.progress.offsets import by_topic, is_before, ranges_between, updated
+from headrace.pipeline.query.aggregates import arrow_schema
 from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.validation import empty_query
 from headrace.pipeline.query.view_query import apply_query
 from headrace.pipeline.serving.catalog import Offsets, Progress
-from headrace.pipeline.serving.version_keys import set_key
+from headrace.pipeline.serving.version_columns import set_columns
 from headrace.pipeline.spark.packed_rows import packed
 from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.building import Builder, BuildStopped, Counts
@@ -112,8 +113,9 @@ class Maintainer:
         self.tree = tree_of(context.spark, definition)
         self.engine = Engine(self.tree)
         self.store = TouchedStore(context.database, context.catalog, version.view, version.version)
-        key = definition.key or identifying_columns(definition, empty_query(context.spark, definition))
-        set_key(context.database, version.key, key)
+        query = empty_query(context.spark, definition)
+        key = definition.key or identifying_columns(definition, query)
+        set_columns(context.database, version.key, key, arrow_schema(query.schema))
         self._sources = {source.name: source for source in definition.inputs}
         self._times = EventTimes(definition, self.tree.kept)
         self._builder = Builder(self.engine, context.database, definition.inputs, self._needed, self._times)

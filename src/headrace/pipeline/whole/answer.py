@@ -20,7 +20,7 @@ from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.validation import empty_query
 from headrace.pipeline.query.view_query import apply_query
 from headrace.pipeline.serving.catalog import Offsets, Progress
-from headrace.pipeline.serving.version_keys import set_key
+from headrace.pipeline.serving.version_columns import set_columns
 from headrace.pipeline.spark.catalyst import Catalyst
 from headrace.pipeline.spark.counted import count_now
 from headrace.pipeline.spark.packed_rows import packed
@@ -166,7 +166,8 @@ class WholeAnswer:
         catalyst = self._catalyst
         plan = catalyst.analyzed(query)
         key = identifying_columns(self._definition, query)
-        set_key(self._context.database, (self.store.view, self.store.version), key)
+        version = (self.store.view, self.store.version)
+        set_columns(self._context.database, version, key, arrow_schema(query.schema))
         top = Top.of(catalyst, plan)
         target = Input(Constant(top.columns, top.plan), top.columns)
         codec = RowCodec(arrow_schema(struct_of(top.columns)))

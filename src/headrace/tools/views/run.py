@@ -115,6 +115,7 @@ def _run(
     is_once: bool,
 ) -> int:
     from headrace.pipeline.changes.follower import ChangeFollower
+    from headrace.pipeline.export.export_thread import ExportThread
     from headrace.pipeline.runner.runner import Runner
     from headrace.pipeline.source_watch.watch import SourceWatch
     from headrace.pipeline.version.context import RunContext
@@ -136,9 +137,11 @@ def _run(
     follower = ChangeFollower(
         here.database, here.catalog, context.clock, context.client_options, project.serving_url, metrics.commits
     )
+    exports = ExportThread(here.database, here.catalog, context.clock, project.folder)
     if is_once:
         failed = runner.run_once(stop)
         failed += follower.run_once()
+        failed += exports.run_once()
         watch.try_to_look()
         watch.close()
         return FAILED if failed else DONE
@@ -147,12 +150,14 @@ def _run(
     if "metrics_listen" in endpoints.listen:
         _serve_metrics(stack, metrics, endpoints)
     _share_spark(stack, project, java)
-    watching = threading.Thread(target=watch.run, args=(stop,), name="source-watch", daemon=True)
-    watching.start()
-    stack.callback(watching.join, 10)
-    following = threading.Thread(target=follower.run, args=(stop,), name="changes", daemon=True)
-    following.start()
-    stack.callback(following.join, 20)
+    for name, run, wait_s in (
+        ("source-watch", watch.run, 10),
+        ("changes", follower.run, 20),
+        ("export", exports.run, 10),
+    ):
+        thread = threading.Thread(target=run, args=(stop,), name=name, daemon=True)
+        thread.start()
+        stack.callback(thread.join, wait_s)
     if project.spark_class_archive:
         _record_classes(stack)
     _tell("ready")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from headrace.pipeline.changes.publishing_state import publishing_notes
+from headrace.pipeline.export.export_state import export_notes
 from headrace.pipeline.management.progress import open_log
 from headrace.pipeline.management.status import HEADINGS, Status, read_status
 from headrace.pipeline.project.loading import VIEWS_FOLDER
@@ -46,7 +47,8 @@ def status(options: Namespace, out: Output) -> int | None:
 
             return watch(here, log, options.view, out)
         found = read_status(here, log, options.view)
-        notes = publishing_notes(here.database, {each.version.view for each in found.versions})
+        views = {each.version.view for each in found.versions}
+        notes = publishing_notes(here.database, views) + export_notes(here.database, views)
     _show(found, out)
     for note in notes:
         out.note(note)
