@@ -101,7 +101,7 @@ class Exporter:
 
 
 def _names(connection: Connection, view: str) -> dict[str, Any] | None:
-    """What a snapshot of this moment says of itself; None if no version serves."""
+    """Returns the metadata of a snapshot that is taken now; None if no version serves."""
     row = connection.execute(serving_versions().where(VIEWS.c.name == view)).one_or_none()
     return None if row is None else {**as_of_values(row), "definition": row.definition_hash}
 
