@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from ssl import TLSVersion
+import ssl
 
 import pytest
 
@@ -10,6 +10,8 @@ from certificates import certificate
 from headrace.broker.cluster.link_security import link_security as security_of_links
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.properties import ConfigError
+from headrace.security.tls import TlsOptions, server_context
+from headrace.security.tls.handshake import shake_hands
 from token_harness import answer, endpoint
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -125,13 +127,19 @@ async def test_another_mechanism_counts_for_the_next_login():
 
 
 async def test_settings_of_the_tls_client_count_for_the_next_connection(tmp_path):
-    """ssl.protocol, ssl.endpoint.identification.algorithm"""
+    """ssl.protocol, ssl.endpoint.identification.algorithm: shown by handshakes with a broker of another name."""
+    elsewhere = TlsOptions.from_settings(certificate("elsewhere").write(tmp_path, "elsewhere"))
     settings = certificate().write(tmp_path)
     made = config(**{"security.inter.broker.protocol": "SSL", "listeners": "SSL://127.0.0.1:1"}, **settings)
     security = link_security(made)
-    assert security.tls().check_hostname
-    assert security.tls().maximum_version in (TLSVersion.TLSv1_3, TLSVersion.MAXIMUM_SUPPORTED)
+
+    def version(server):
+        client, _ = shake_hands(security.tls(), server_context(server), "localhost")
+        return client.version()
+
+    with pytest.raises(ssl.SSLError, match="Hostname mismatch"):
+        version(elsewhere)
+    assert version(TlsOptions.from_settings(settings)) == "TLSv1.3"
     made.apply_dynamic({"ssl.protocol": "TLSv1.2", "ssl.endpoint.identification.algorithm": ""}, {})
     await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
-    assert not security.tls().check_hostname
-    assert security.tls().maximum_version is TLSVersion.TLSv1_2
+    assert version(elsewhere) == "TLSv1.2"

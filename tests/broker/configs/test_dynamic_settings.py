@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 _NO_TIERED_STORAGE = "there is no tiered storage"
 _NO_KERBEROS = "there is no GSSAPI"
-_NO_BROKER_OAUTH = "brokers do not log in by OAUTHBEARER"
+_FIXED_REFRESH = "a broker gets a new token after 80 % of the lifetime of its token"
 _NO_JAVA = "nothing of Java is loaded by its name"
 
 #: Settings that are dynamic in Kafka and read-only here, with the reason.
@@ -53,10 +53,10 @@ READ_ONLY_HERE = {
     "sasl.kerberos.service.name": _NO_KERBEROS,
     "sasl.kerberos.ticket.renew.jitter": _NO_KERBEROS,
     "sasl.kerberos.ticket.renew.window.factor": _NO_KERBEROS,
-    "sasl.login.refresh.buffer.seconds": _NO_BROKER_OAUTH,
-    "sasl.login.refresh.min.period.seconds": _NO_BROKER_OAUTH,
-    "sasl.login.refresh.window.factor": _NO_BROKER_OAUTH,
-    "sasl.login.refresh.window.jitter": _NO_BROKER_OAUTH,
+    "sasl.login.refresh.buffer.seconds": _FIXED_REFRESH,
+    "sasl.login.refresh.min.period.seconds": _FIXED_REFRESH,
+    "sasl.login.refresh.window.factor": _FIXED_REFRESH,
+    "sasl.login.refresh.window.jitter": _FIXED_REFRESH,
     "share.coordinator.cached.buffer.max.bytes": "there are no share groups",
     "ssl.engine.factory.class": _NO_JAVA,
     "ssl.keymanager.algorithm": _NO_JAVA,
