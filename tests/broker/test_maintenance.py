@@ -2,11 +2,13 @@
 
 import logging
 import threading
+from itertools import pairwise
 
 import pytest
 from broker_harness import Client, batch, headers, on_loop, values
 
 from headrace import Broker
+from headrace.log.retention import MOST_AT_ONCE
 from headrace.protocol.api import Api
 from headrace.testing import ManualClock, pass_time
 
@@ -68,6 +70,25 @@ def test_the_seeds_demonstration_of_retention(start, clock):
     assert segments(broker, topic) == [30]
     assert (client.offset(topic, -2).offset, client.offset(topic, -1).offset) == (30, 30)
     assert client.produce(topic, batch(timestamp_ms=clock.wall_ms())).base_offset == 30
+
+
+def test_retention_of_many_segments_lets_other_work_run_in_between(start, clock):
+    broker, client = start(log_retention_check_interval_ms=1000)
+    topic = client.create_topic(segment_bytes=200, retention_bytes=0)
+    for _ in range(60):
+        client.produce(topic, batch(value=b"v" * 100, timestamp_ms=clock.wall_ms()))
+    loop, log, counts = broker.core.runtime.loop, broker.core.logs.get(topic, 0), []
+
+    def count():
+        counts.append(len(log.segments))
+        if counts[-1] > 1:
+            loop.call_soon(count)
+
+    on_loop(broker, count)
+    pass_time(broker, clock, 1000)
+    assert (counts[0], segments(broker, topic)) == (60, [60])
+    dropped = [before - after for before, after in pairwise(counts)]
+    assert 0 < max(dropped) <= MOST_AT_ONCE
 
 
 def test_dropped_segments_leave_the_disk(start, clock, tmp_path):

@@ -7,6 +7,7 @@ from log_harness import LogHarness, append, base_offsets, batch, headers
 
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
+from headrace.log.retention import MOST_AT_ONCE
 from headrace.protocol.errors import OffsetOutOfRange
 
 SIZE = len(batch(1))
@@ -48,6 +49,33 @@ def test_nothing_above_the_high_watermark_goes(harness):
     log.high_watermark = 3
     assert log.enforce_retention() == 1
     assert log.log_start_offset == 2
+
+
+def test_a_call_drops_a_bounded_number_of_segments(harness):
+    """Their files are renamed on the event loop."""
+    harness.config = LogConfig(segment_bytes=2 * SIZE, retention_bytes=4 * SIZE, retention_ms=1000)
+    log = harness.fresh()
+    for _ in range(100):
+        append(log, timestamp_ms=harness.clock.wall_ms())
+    counts = []
+    while count := log.enforce_retention():
+        counts.append(count)
+    assert counts == [MOST_AT_ONCE, MOST_AT_ONCE, MOST_AT_ONCE]
+    assert (log.log_start_offset, log.size_bytes) == (96, 4 * SIZE)
+
+
+def test_delete_records_of_many_segments_leaves_some_files_to_retention(harness):
+    harness.config = LogConfig(segment_bytes=2 * SIZE)
+    log = harness.fresh()
+    for _ in range(40):
+        append(log)
+    log.advance_log_start(40)
+    assert (log.log_start_offset, len(log.segments)) == (40, 20 - MOST_AT_ONCE)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(38, 1, until_offset=40)
+    assert log.enforce_retention() == 20 - MOST_AT_ONCE - 1
+    assert (log.log_start_offset, base_offsets(log)) == (40, [38])
+    assert harness.reborn().next_offset == 40
 
 
 def test_a_compacted_topic_keeps_old_segments(harness):

@@ -126,8 +126,8 @@ class Maintenance:
         for number, log in enumerate(list(self._logs.all())):
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            if not log.is_closed and log.log_dir.error is None and log.enforce_retention():
-                await asyncio.sleep(0)  # renaming the files of a segment takes up to a millisecond
+            while not log.is_closed and log.log_dir.error is None and log.enforce_retention():  # noqa: ASYNC110  a turn
+                await asyncio.sleep(0)  # renaming the files of some segments takes a millisecond or more
 
     async def _checkpoint(self) -> None:
         await self._runtime.run_in_background(self._logs.checkpoint)

@@ -273,7 +273,8 @@ class LogManager:
         for log in list(self._logs.values()):
             if log.log_dir.error is None:
                 try:
-                    dropped += log.enforce_retention()
+                    while count := log.enforce_retention():
+                        dropped += count
                 except StorageError:
                     continue  # the dir is offline now, and has logged that
         return dropped

@@ -318,7 +318,7 @@ class PartitionLog:
 
     @takes_dir_offline
     def enforce_retention(self) -> int:
-        """Drops whole segments that are too old or too many; returns how many."""
+        """Drops whole segments that are too old or too many; returns how many. If it was any, there may be more."""
         return retention.enforce(self)
 
     @takes_dir_offline
