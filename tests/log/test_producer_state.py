@@ -3,12 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_harness import append, batch
+from log_harness import LogHarness, append, batch
 
 from headrace.log.control_marker import read_marker
+from headrace.log.disk import Disk
 from headrace.log.partition_log import AbortedTxn, Origin
 from headrace.log.producer_state import MAX_SEQUENCE, KeptBatch, ProducerStates
-from headrace.log.snapshots import decode_snapshot, encode_snapshot
+from headrace.log.snapshots import decode_snapshot, delete_snapshots, encode_snapshot
 from headrace.protocol.batch_building import build_batch, control_record
 from headrace.protocol.errors import InvalidProducerEpoch, InvalidRecord, InvalidTxnState, OutOfOrderSequence
 from headrace.protocol.record_body import ControlKind
@@ -51,6 +52,59 @@ def test_the_last_batch_is_known_again_after_a_stop_and_all_five_after_a_kill(ha
     with pytest.raises(OutOfOrderSequence):
         produce(log, 5)
     assert not produce(log, 4).is_duplicate
+
+
+class CountingDisk(Disk):
+    reads = 0
+
+    def pread(self, *arguments):
+        self.reads += 1
+        return super().pread(*arguments)
+
+
+def test_batches_without_a_producer_are_not_read_again(harness):
+    """The first roll of a log writes a snapshot of its producers. To read a segment of a gigabyte takes seconds."""
+    harness.disk = CountingDisk()
+    log = harness.fresh()
+    for _ in range(50):
+        append(log)
+    log.roll()
+    assert harness.disk.reads == 0
+    produce(log, 0)
+    log = harness.restarted()
+    append(log)
+    log.roll()
+    assert [(each.producer_id, each.last_sequence) for each in log.producers.active()] == [(5, 0)]
+
+
+@given(st.lists(st.sampled_from(["plain", "produced", "looked at", "truncated", "rolled", "restarted", "killed"])))
+def test_producers_are_those_of_the_files_whenever_they_are_loaded(tmp_path_factory, steps):
+    harness = LogHarness(tmp_path_factory.mktemp("logs"))
+    log, sequence = harness.fresh(), 0
+    for step in steps:
+        match step:
+            case "plain":
+                append(log)
+            case "produced":
+                produce(log, sequence)
+                sequence += 1
+            case "looked at":
+                log.producers.active()
+            case "truncated":
+                log.truncate_to(max(0, log.next_offset - 1))
+                states = log.producers.active()
+                sequence = states[0].last_sequence + 1 if states else 0
+            case "rolled":
+                log.roll()
+            case "restarted":
+                log = harness.restarted()
+            case "killed":
+                log = harness.reborn()
+    loaded = [(each.producer_id, each.last_sequence) for each in log.producers.active()]
+    log.unload_producers()
+    delete_snapshots(log.log_dir.disk, log.folder, above=-1)
+    assert [(each.producer_id, each.last_sequence) for each in log.producers.active()] == loaded
+    harness.kill()
 
 
 def test_epochs(harness):

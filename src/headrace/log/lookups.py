@@ -155,11 +155,13 @@ def batches_from(log: PartitionLog, offset: int) -> Iterator[tuple[Segment, int,
                 yield segment, position, header
 
 
-def replay_producers(log: PartitionLog, states: ProducerStates, from_offset: int) -> None:
-    """Brings states from the offset of a snapshot to the log's end."""
-    if from_offset >= log.next_offset:
+def replay_producers(log: PartitionLog, states: ProducerStates, from_offset: int, until_offset: int) -> None:
+    """Brings states from the offset of a snapshot to a later offset, behind which no batch has a producer."""
+    if from_offset >= until_offset:
         return
     for segment, position, header in batches_from(log, from_offset):
+        if header.base_offset >= until_offset:
+            break
         if header.base_offset < from_offset or not header.has_producer:
             continue
         if header.is_control:

@@ -54,9 +54,9 @@ _NOTHING = LogRead(None)
 
 class PartitionLog:
     __slots__ = (
-        "_epochs", "_producers", "_topic_id", "active", "config", "early_write", "flushed_ms", "folder",
-        "high_watermark", "is_closed", "log_dir", "log_start_offset", "next_offset", "noted_epoch", "partition",
-        "recovery_point", "segments", "size_bytes", "snapshot_offset", "topic",
+        "_epochs", "_producers", "_replay_until", "_topic_id", "active", "config", "early_write", "flushed_ms",
+        "folder", "high_watermark", "is_closed", "log_dir", "log_start_offset", "next_offset", "noted_epoch",
+        "partition", "recovery_point", "segments", "size_bytes", "snapshot_offset", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +96,9 @@ class PartitionLog:
         self.noted_epoch = _NOT_LOADED
         self._epochs: LeaderEpochs | None = None
         self._producers: ProducerStates | None = None
+        #: While the producers' states are not loaded, no batch from this offset on has a producer: such a batch loads
+        #: the states before it is appended. So loading them need not read the batches that this process has appended.
+        self._replay_until = next_offset
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.folder} [{self.log_start_offset}, {self.next_offset})>"
@@ -241,7 +244,7 @@ class PartitionLog:
     def _load_producers(self) -> ProducerStates:
         states = ProducerStates()
         self.snapshot_offset = snapshots.load_newest(self.log_dir.disk, self.folder, self.next_offset, states)
-        lookups.replay_producers(self, states, max(self.snapshot_offset, self.log_start_offset))
+        lookups.replay_producers(self, states, max(self.snapshot_offset, self.log_start_offset), self._replay_until)
         states.expire(self.log_dir.clock.wall_ms(), self.config.producer_id_expiration_ms)
         return states
 
@@ -249,10 +252,12 @@ class PartitionLog:
         """Takes the in-memory state of a log with the same records, in another folder, that this log replaces."""
         self.high_watermark = other.high_watermark
         self._producers = other._producers
+        self._replay_until = other._replay_until
 
     def unload_producers(self) -> None:
         """Drops the producers' states because the log's end has moved back. The next use loads them again."""
         self._producers = None
+        self._replay_until = self.next_offset
         self.snapshot_offset = -1
 
     def expire_producers(self) -> None:
