@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-_JAVA = ("java", "-Xmx700m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JAVA = ("java", "-Xmx700m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
@@ -24,7 +24,7 @@ def apache_process(
     :param classes: compiled classes that the settings name.
     """
     path = write_properties(folder / "apache.properties", settings)
-    java = [*_JAVA, "-cp", f"{jars}/*" if classes is None else f"{jars}/*:{classes}"]
+    java = [*JAVA, "-cp", f"{jars}/*" if classes is None else f"{jars}/*:{classes}"]
     form = [*java, "kafka.tools.StorageTool", "format", "-t", "headrace-matrix-000000", "-c", str(path)]
     subprocess.run(form, check=True, capture_output=True, timeout=120)
     with (folder / "apache.log").open("wb") as log:

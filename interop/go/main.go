@@ -23,8 +23,15 @@ type check struct {
 }
 
 func main() {
+	if len(os.Args) == 4 && os.Args[1] == "telemetry" {
+		if err := workUntilTold(os.Args[2], os.Args[3]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: go-checks ADDRESS")
+		fmt.Fprintln(os.Stderr, "usage: go-checks ADDRESS, or go-checks telemetry ADDRESS TOPIC")
 		os.Exit(2)
 	}
 	address := os.Args[1]

@@ -3,10 +3,10 @@
 
     python -m limits.answers record FACTS      stores Apache Kafka's answers
     python -m limits.answers accept FACTS      stores where Headrace differs; the reasons are to be written
-    python -m limits.answers live              Headrace with Apache Kafka, both now
+    python -m limits.answers live              both brokers now, and the metrics that real clients push to them
 
 A scene sends requests one after the other; each step has a name and an answer. Apache Kafka's jars are in
-``.cache/apache-kafka-4.3.0``.
+``.cache/apache-kafka-4.3.0``, and the program with the clients of Go is ``.cache/interop/go-checks``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import brokers, config_scenes, our_clients, quota_scenes, telemetry_scenes
+from . import brokers, config_scenes, quota_scenes, telemetry_clients, telemetry_scenes
 from .telemetry_scenes import Steps
 
 ROOT = Path(__file__).resolve().parents[2]
 DIFFERENCES = ROOT / "tests" / "broker" / "quotas" / "headrace_limit_differences.json"
 JARS = ROOT / ".cache" / "apache-kafka-4.3.0"
+GO_CHECKS = ROOT / ".cache" / "interop" / "go-checks"
 SCENES: Mapping[str, Callable[[str], Steps]] = {
     **telemetry_scenes.SCENES,
     **quota_scenes.SCENES,
@@ -85,31 +86,46 @@ def _accept(expected: Facts, observed: Facts) -> int:
     return 0
 
 
-def main(arguments: list[str]) -> int:
-    command, *rest = arguments
-    with tempfile.TemporaryDirectory(prefix="limits-") as folder:
-        if command == "accept":
-            expected = json.loads(Path(rest[0]).read_text())
-        else:
-            with brokers.apache(JARS, Path(folder)) as address:
-                expected = observe(address)
-                our_clients.push_to(address, brokers.received_by_apache(Path(folder)))
-        if command == "record":
-            _store(Path(rest[0]), expected)
-            return 0
-        with brokers.headrace() as address:
-            observed = observe(address)
-    if command == "accept":
-        return _accept(expected, observed)
-    wanted = with_accepted(expected)
-    found = _differences(wanted, observed)
+def _live(folder: Path) -> bool:
+    """Compares both brokers now, and returns whether they are alike."""
+    received = brokers.received_by_apache(folder)
+    with brokers.apache(JARS, folder) as address:
+        expected = with_accepted(observe(address))
+        processes = [brokers.java_clients(JARS, folder), [str(GO_CHECKS), "telemetry"]]
+        names = telemetry_clients.pushed(address, processes, lambda: telemetry_clients.received_by_apache(received))
+    with brokers.headrace() as address:
+        observed = observe(address)
+    with brokers.headrace_with_metrics() as (address, endpoint):
+        ours = telemetry_clients.pushed(address, processes, lambda: telemetry_clients.received_by_headrace(endpoint))
+    found = _differences(expected, observed)
     for scene, steps in found.items():
         for step, answer in steps.items():
-            print(f"FAILED {scene}, {step}: Apache Kafka: {wanted[scene].get(step)}; Headrace: {answer}")
+            print(f"FAILED {scene}, {step}: Apache Kafka: {expected[scene].get(step)}; Headrace: {answer}")
     print(f"ok {sum(map(len, observed.values()))} answers compared")
-    print("ok our producer, consumer and admin client push their metrics to Apache Kafka")
+    only = telemetry_clients.differences(names, ours)
+    for line in only:
+        print(f"FAILED pushed metrics, {line}")
+    for client_id in telemetry_clients.WANTED:
+        print(
+            f"ok {client_id} pushes {len(names[client_id])} metrics to Apache Kafka, {len(ours[client_id])} to Headrace"
+        )
+    return not found and not only
+
+
+def main(arguments: list[str]) -> int:
+    command, *rest = arguments
+    with tempfile.TemporaryDirectory(prefix="limits-") as name:
+        folder = Path(name)
+        if command == "record":
+            with brokers.apache(JARS, folder) as address:
+                _store(Path(rest[0]), observe(address))
+            return 0
+        if command == "accept":
+            with brokers.headrace() as address:
+                return _accept(json.loads(Path(rest[0]).read_text()), observe(address))
+        is_alike = _live(folder)
     print("done")
-    return 1 if found else 0
+    return 0 if is_alike else 1
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from acls.session import until
-from apache_process import apache_process
+from apache_process import JAVA, apache_process
 
 from headrace import Broker
 from headrace.testing.ports import free_port
 
 from .clients import Client
 
-_RECEIVER = Path(__file__).with_name("TelemetryReceiver.java")
+_JAVA = [str(Path(__file__).with_name(name)) for name in ("TelemetryReceiver.java", "TelemetryClients.java")]
 
 
 def _answers(address: str) -> bool:
@@ -25,11 +25,20 @@ def _answers(address: str) -> bool:
     return False
 
 
-def _compile_receiver(jars: Path, classes: Path) -> Path:
+def _compile(jars: Path, classes: Path) -> Path:
     (clients,) = jars.glob("kafka-clients-*.jar")
-    command = ["javac", "-Xlint:all,-processing", "-Werror", "-d", str(classes), "-cp", str(clients), str(_RECEIVER)]
+    command = ["javac", "-Xlint:all,-processing", "-Werror", "-d", str(classes), "-cp", str(clients), *_JAVA]
     subprocess.run(command, check=True, timeout=120)
     return classes
+
+
+def java_clients(jars: Path, folder: Path) -> list[str]:
+    """The command of Java's clients that push metrics, once Apache Kafka was started in the folder."""
+    return [*JAVA, "-cp", f"{jars}/*:{_classes(folder)}", "interop.TelemetryClients"]
+
+
+def _classes(folder: Path) -> Path:
+    return folder / "classes"
 
 
 def received_by_apache(folder: Path) -> Path:
@@ -50,11 +59,12 @@ def apache(jars: Path, folder: Path) -> Iterator[str]:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(folder / "apache"),
+        "offsets.topic.replication.factor": "1",
         "metric.reporters": "interop.TelemetryReceiver",
         "interop.telemetry.file": str(received_by_apache(folder)),
     }
     address = f"127.0.0.1:{port}"
-    with apache_process(jars, folder, settings, classes=_compile_receiver(jars, folder / "classes")):
+    with apache_process(jars, folder, settings, classes=_compile(jars, _classes(folder))):
         until(lambda: _answers(address), "Apache Kafka answers", patience_s=300.0)
         yield address
 
@@ -63,3 +73,12 @@ def apache(jars: Path, folder: Path) -> Iterator[str]:
 def headrace() -> Iterator[str]:
     with Broker(config={"broker.id": "1"}) as broker:
         yield broker.bootstrap_servers
+
+
+@contextlib.contextmanager
+def headrace_with_metrics() -> Iterator[tuple[str, str]]:
+    """Yields the addresses of the broker and of its metrics endpoint."""
+    with Broker(config={"headrace.metrics.listener": "127.0.0.1:0"}) as broker:
+        assert broker.core.metrics_exporter is not None
+        host, port = broker.core.metrics_exporter.endpoint
+        yield broker.bootstrap_servers, f"{host}:{port}"
