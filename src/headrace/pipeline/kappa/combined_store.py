@@ -27,7 +27,7 @@ from headrace.pipeline.lambda_.store import ProgressMoved
 from headrace.pipeline.lambda_.tables import LambdaTables
 from headrace.pipeline.progress.offsets import is_before, is_same
 from headrace.pipeline.serving.catalog import Catalog, Offsets, Progress, Version
-from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.database import Begin, Database
 from headrace.pipeline.serving.tables import create_table
 
 if TYPE_CHECKING:
@@ -83,12 +83,14 @@ class CombinedStore:
         events: int,
         dead_letters: int,
         first_offsets: Offsets | None = None,
+        begin: Begin | None = None,
     ) -> None:
         """Adds partial results, which readers see from this transaction on.
 
         :param partials: partial results over everything from the progress to ``next_offsets``.
         :param events: how many records were read, including bad ones.
         :param first_offsets: where the records begin, to be compared with the progress.
+        :param begin: begins the transaction; a transaction of its own by default.
         :raises ProgressMoved: if the records do not begin at the progress; nothing is changed then.
         """
         rows = self._tables.fit(partials)
@@ -105,7 +107,7 @@ class CombinedStore:
             dead_letters=before.dead_letters + dead_letters,
             topic_ids=self._ids_with(before, next_offsets),
         )
-        with self._database.begin() as connection:
+        with (begin or self._database.begin)() as connection:
             if self._progress(connection) != before:
                 raise self._moved(f"its progress has changed from {before.offsets}")
             for each in (merged,) if merged is not None else self._portions(connection, rows):

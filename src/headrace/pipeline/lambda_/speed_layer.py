@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from headrace.pipeline.common_cut.common_cut import Alone, LeftOut, Member
 from headrace.pipeline.decoding.events import ERROR, bad_rows, can_be_bad, decode_frame, good_rows
 from headrace.pipeline.lambda_.speed_log import SpeedLog
 from headrace.pipeline.progress.lag import Lag, LagTracker
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.query.aggregates import Algebra
     from headrace.pipeline.serving.catalog import Offsets, Progress
+    from headrace.pipeline.serving.database import Begin
     from headrace.pipeline.version.context import RunContext
 
 logger = getLogger("headrace.views")
@@ -83,6 +86,7 @@ class MicroBatchStore(Protocol):
         events: int,
         dead_letters: int,
         first_offsets: Offsets | None = None,
+        begin: Begin | None = None,
     ) -> None: ...
 
     def tidy_up(self) -> None:
@@ -130,6 +134,7 @@ class SpeedLayer:
         self._read: Offsets | None = None
         self._lag_tracker: LagTracker | None = None
         self._has_stepped = False
+        self._member: Member = Alone(context.database)
 
     def close(self) -> None:
         self._log.close()
@@ -142,23 +147,28 @@ class SpeedLayer:
         """Runs steps until ``stop`` is set: one after the other while one step cannot read everything.
 
         Otherwise steps begin every ``trigger_ms``, or less often if many versions run (``version.cpu_budget``).
+        Versions with common topics read them in rounds (``common_cut``).
 
         :param each_round: called after each step.
         :raises Exception: what a step raised. Nothing of that step is committed then.
         """
         clock, budget, cpu = self._context.clock, self._context.budget, ThreadCpu(self._context.spark)
+        key = self._store.view, self._store.version
         try:
-            spent_s = cpu.seconds()
-            while not stop.is_set():
-                before_s = spent_s
-                self.step()
-                each_round()
+            with self._context.follow(key, self._definition) as self._member:
                 spent_s = cpu.seconds()
-                self._context.metrics.cpu(self._store.view, self._store.version, spent_s - before_s)
-                interval_ms = budget.interval_ms(self, self._trigger_ms, (spent_s - before_s) * 1000)
-                if not self._has_more():
-                    # All versions with the same interval look at the same moments, so that they share what they read.
-                    stop.wait((interval_ms - clock.monotonic_ms() % interval_ms) / 1000)
+                while not stop.is_set():
+                    before_s = spent_s
+                    with suppress(LeftOut):
+                        self.step()
+                    each_round()
+                    spent_s = cpu.seconds()
+                    self._context.metrics.cpu(*key, spent_s - before_s)
+                    own_ms = budget.interval_ms(self, self._trigger_ms, (spent_s - before_s) * 1000)
+                    interval_ms = self._member.interval_ms(own_ms)
+                    if not self._has_more():
+                        # Versions with the same interval look at the same moments, so that they share what they read.
+                        stop.wait((interval_ms - clock.monotonic_ms() % interval_ms) / 1000)
         finally:
             budget.forget(self)
 
@@ -168,6 +178,7 @@ class SpeedLayer:
             has_read = self._step()
         except BaseException:
             self._read = None  # the commit may have happened although it raised
+            self._member.leave()
             self._log.close_reader()
             raise
         self._has_stepped = True
@@ -189,7 +200,8 @@ class SpeedLayer:
         ends = self._log.ends(read)
         tracker = self._lag_tracker = self._lag_tracker or LagTracker(self._starts, read, {}, began_ms)
         tracker.observed(ends, self._log.asked_ms)
-        ranges = ranges_between(read, ends, self._limit(offsets_between(read, ends)))
+        cut = self._member.cut(read, ends)
+        ranges = ranges_between(read, cut, self._limit(offsets_between(read, cut)))
         if not ranges:
             return False
         with self._work.of(Work.SPEED):
@@ -206,7 +218,12 @@ class SpeedLayer:
         after = updated(read, by_topic({one.topic_partition: one.end for one in ranges}))
         self._dead_letters.sent_up_to(after)
         self._store.commit_micro_batch(
-            after, computed.partials, events=computed.records, dead_letters=computed.bad, first_offsets=read
+            after,
+            computed.partials,
+            events=computed.records,
+            dead_letters=computed.bad,
+            first_offsets=read,
+            begin=self._member.begin,
         )
         self._read = after
         now_ms = self._context.clock.monotonic_ms()

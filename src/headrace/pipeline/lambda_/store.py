@@ -48,7 +48,7 @@ from headrace.pipeline.lambda_.spans import split_at, to_merge
 from headrace.pipeline.lambda_.tables import SPAN, LambdaTables, batch_name, drop_tables
 from headrace.pipeline.progress.offsets import is_before, is_same
 from headrace.pipeline.serving.catalog import Batch, Catalog, Offsets, Progress, Span, View
-from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.database import Begin, Database
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.tables import create_table, drop_table, repoint_view
 
@@ -144,12 +144,14 @@ class LambdaStore:
         events: int,
         dead_letters: int,
         first_offsets: Offsets | None = None,
+        begin: Begin | None = None,
     ) -> None:
         """Adds a span, which readers see from this transaction on.
 
         :param partials: partial results (``algebra.partial``) over everything from the progress to ``next_offsets``.
         :param events: how many records were read, including bad ones.
         :param first_offsets: where the records begin, to be compared with the progress.
+        :param begin: begins the transaction; a transaction of its own by default.
         :raises ProgressMoved: if the records do not begin at the progress; nothing is changed then.
         """
         with self._lock:
@@ -158,7 +160,7 @@ class LambdaStore:
             progress = before.progress or Progress(self.view, self.version, 0, {})
             self._check_follows(progress.offsets, first_offsets, next_offsets)
             number = progress.batch_id + 1
-            with self._database.begin() as connection:
+            with (begin or self._database.begin)() as connection:
                 self._check_unchanged(connection, before)
                 self._database.upsert(connection, self.tables.overlay, overlay, batch_id=number)
                 self._database.bulk_load(

@@ -3,7 +3,7 @@
 ::
 
     [log]      bootstrap, options, worker_login         where the log is; options of Headrace's consumer
-    [serving]  url, executors_from                      the serving database, and from where its rows come
+    [serving]  url, executors_from, same_offsets        the serving database, and what readers see in it
     [archive]  path                                     the archive of Lambda views
     [spark]    master, memory, conf, checkpoints,       the Spark session
                class_archive
@@ -49,6 +49,7 @@ class Project:
     :param log_options: options of Headrace's clients, by Kafka's names. Some are secrets.
     :param serving_executors_from: a micro-batch of at least this many records is written to PostgreSQL by Spark's
         executors; 0 if the driver writes all.
+    :param same_offsets: whether readers see views with common topics at the same offsets.
     :param worker_login: how Spark's workers log in to the log: token, any or password; empty for the default.
     """
 
@@ -66,6 +67,7 @@ class Project:
     spark_class_archive: bool = True
     worker_login: str = ""
     serving_executors_from: int = EXECUTORS_FROM
+    same_offsets: bool = True
 
 
 def read_settings(folder: str | Path) -> tuple[Path, TomlFile, Project]:
@@ -96,6 +98,7 @@ def _settings(folder: Path, file: TomlFile) -> Project:
         spark_class_archive=spark.flag("class_archive", default=True),
         worker_login=_worker_login(log),
         serving_executors_from=serving.whole("executors_from", EXECUTORS_FROM),
+        same_offsets=serving.flag("same_offsets", default=True),
     )
     for section in (log, serving, archive, spark):
         section.finish()

@@ -11,7 +11,10 @@ from dataclasses import replace
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.pipeline.common_cut.taking_part import why_outside
+from headrace.pipeline.maintenance.ways import stored_way
 from headrace.pipeline.progress.progress_log import ProgressLog
+from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.runner.active_versions import (
     ActiveVersion,
     VersionFactory,
@@ -85,7 +88,8 @@ class Lifecycle:
         """Stops all versions at the same time, and sets their state in the catalog."""
         for key in self._active:
             self.starts.abandon(key)
-        stop_all(self._active, self._catalog)
+        with self._context.common_cut.paused(self._clock):
+            stop_all(self._active, self._catalog)
 
     def try_again(self, key: VersionKey) -> None:
         """Forgets the failures of a version, because a user asks to try it again."""
@@ -189,6 +193,16 @@ class Lifecycle:
             return False
         is_due = decision is Decision.START or self._retries.is_due(version.key)
         return is_due and not self._quarantine.must_wait(version.key)
+
+    def expect(self, version: Version) -> None:
+        """Versions that start at the same offsets wait for this one, so that they go on at the same offsets."""
+        with self._context.database.read() as connection:
+            progress = self._catalog.progress(connection, *version.key)
+        if progress is not None:
+            trigger_ms = ViewDefinition.from_dict(version.definition).trigger_ms
+            same_offsets = self._context.project.same_offsets
+            if why_outside(stored_way(version.definition), trigger_ms, same_offsets=same_offsets) is None:
+                self._context.common_cut.expect(version.key, progress.offsets, self._clock)
 
     def begin(self, version: Version) -> None:
         """Begins to start a version. ``started`` ends the start."""
@@ -327,6 +341,7 @@ class Lifecycle:
     def _deactivate(self, key: VersionKey) -> None:
         self.starts.abandon(key)
         self._active.pop(key, None)
+        self._context.common_cut.forget(key, self._clock)
         self.reports.version_stopped(key)
 
     def _commits(self, key: VersionKey) -> int:

@@ -108,6 +108,8 @@ class Runner:
                 return
             if self._guarded(version, partial(self._lifecycle.handle, views[version.view], version)):
                 to_start.append(version)
+        for version in to_start:
+            self._guarded(version, partial(self._lifecycle.expect, version))
         for first in range(0, len(to_start), _STARTS_AT_A_TIME):
             if self._stop_asked.is_set():
                 return

@@ -10,11 +10,11 @@ A crash within a transaction leaves the database as it was before the transactio
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 DEFAULT_BUSY_TIMEOUT_MS = 60_000
+#: Begins a write transaction, as :meth:`Database.begin` does.
+Begin: TypeAlias = Callable[[], AbstractContextManager[Connection]]
 
 
 class Database:

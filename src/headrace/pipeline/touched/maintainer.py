@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.progress.ranges import OffsetRange
     from headrace.pipeline.project.definition import ViewDefinition
     from headrace.pipeline.serving.catalog import Version
+    from headrace.pipeline.serving.database import Begin
     from headrace.pipeline.touched.master_data import MasterData
     from headrace.pipeline.version.context import RunContext
 
@@ -194,10 +195,13 @@ class Maintainer:
 
     # ------------------------------------------------------------------------------------------------- micro-batches
 
-    def step(self, ranges: list[OffsetRange], records: pa.Table, before: Progress) -> StepResult:
+    def step(
+        self, ranges: list[OffsetRange], records: pa.Table, before: Progress, begin: Begin | None = None
+    ) -> StepResult:
         """Commits one micro-batch.
 
         :param ranges: where the records are; they begin at the progress.
+        :param begin: begins the transaction; a transaction of its own by default.
         """
         with self._lock:
             build = self.current()
@@ -214,7 +218,7 @@ class Maintainer:
                 dead_letters=before.dead_letters + count,
                 dropped_late=before.dropped_late + late,
             )
-            self.store.commit_step(build, before, after, change)
+            self.store.commit_step(build, before, after, change, begin)
             return StepResult(after, records.num_rows, count, late)
 
     def _computed(self, build: BuildTables, records: pa.Table) -> _Computed:

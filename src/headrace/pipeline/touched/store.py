@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
 from headrace.pipeline.serving.catalog import Batch, Catalog, Offsets, Progress
-from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.database import Begin, Database
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.tables import drop_table, repoint_view
 from headrace.pipeline.touched.bag import Bag
@@ -111,12 +111,15 @@ class TouchedStore:
 
     # ------------------------------------------------------------------------------------------------------- writing
 
-    def commit_step(self, build: BuildTables, before: Progress, after: Progress, change: BuildChange) -> None:
+    def commit_step(
+        self, build: BuildTables, before: Progress, after: Progress, change: BuildChange, begin: Begin | None = None
+    ) -> None:
         """Writes a micro-batch.
 
+        :param begin: begins the transaction; a transaction of its own by default.
         :raises ProgressMoved: if the progress is no longer ``before``; nothing is changed then.
         """
-        with self._database.begin() as connection:
+        with (begin or self._database.begin)() as connection:
             self._check(connection, before, build.number)
             build.add(connection, change)
             self._catalog.set_progress(connection, after)

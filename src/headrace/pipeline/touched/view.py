@@ -8,8 +8,10 @@ again from the archive every ``batch_every_ms``, or when it is asked for.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from headrace.pipeline.common_cut.common_cut import Alone, LeftOut, Member
 from headrace.pipeline.lambda_.speed_log import SpeedLog
 from headrace.pipeline.progress.lag import Lag, LagTracker
 from headrace.pipeline.progress.offsets import is_before, ranges_between
@@ -132,19 +134,26 @@ class Steps:
         #: The progress in the database; None if it has to be read again.
         self._known: Progress | None = None
         self._lag_tracker: LagTracker | None = None
+        self._member: Member = Alone(self._context.database)
 
     def close(self) -> None:
         self._log.close()
 
     def run(self, stop: threading.Event) -> None:
-        """Runs micro-batches until ``stop`` is set: every ``trigger_ms``, or at once while there is more to read."""
-        clock, trigger_ms = self._context.clock, self._running.definition.trigger_ms
-        while not stop.is_set():
-            began_ms = clock.monotonic_ms()
-            self.step()
-            wait_ms = trigger_ms - (clock.monotonic_ms() - began_ms)
-            if wait_ms > 0 and not self.lag().records:
-                stop.wait(wait_ms / 1000)
+        """Runs micro-batches until ``stop`` is set: every ``trigger_ms``, or at once while there is more to read.
+
+        Versions with common topics read them in rounds (``common_cut``).
+        """
+        clock, definition = self._context.clock, self._running.definition
+        with self._context.follow(self._running.version.key, definition) as self._member:
+            while not stop.is_set():
+                began_ms = clock.monotonic_ms()
+                with suppress(LeftOut):
+                    self.step()
+                interval_ms = self._member.interval_ms(definition.trigger_ms)
+                wait_ms = interval_ms - (clock.monotonic_ms() - began_ms)
+                if wait_ms > 0 and not self.lag().records:
+                    stop.wait(wait_ms / 1000)
 
     def step(self) -> bool:
         """Runs one micro-batch; False if there was nothing to read."""
@@ -152,6 +161,7 @@ class Steps:
             return self._step()
         except BaseException:
             self._known = None  # the commit may have happened although it raised
+            self._member.leave()
             self._log.close_reader()
             raise
 
@@ -187,11 +197,11 @@ class Steps:
             ends = self._log.ends(before.offsets)
         tracker = self._lag_tracker = self._lag_tracker or LagTracker({}, before.offsets, {}, began_ms)
         tracker.observed(ends, asked_ms)
-        ranges = ranges_between(before.offsets, ends, MAX_RECORDS)
+        ranges = ranges_between(before.offsets, self._member.cut(before.offsets, ends), MAX_RECORDS)
         if not ranges:
             return False
         with self._running.work.of(Work.SPEED):
-            done = self._maintainer.step(ranges, self.read(ranges), before)
+            done = self._maintainer.step(ranges, self.read(ranges), before, self._member.begin)
         self._known = done.progress
         now_ms = clock.monotonic_ms()
         tracker.committed(done.progress.offsets, now_ms)

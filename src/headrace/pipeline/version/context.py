@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from headrace.pipeline.common_cut.common_cut import Alone, CommonCut, Member
+from headrace.pipeline.common_cut.taking_part import why_outside
 from headrace.pipeline.project.settings import Project
-from headrace.pipeline.serving.catalog import Catalog
+from headrace.pipeline.serving.catalog import Catalog, VersionKey
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.spark.session import is_local
 from headrace.pipeline.spark.worker_login import WorkerLogin, has_login
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.pipeline.archive.archive import Archive
+    from headrace.pipeline.project.definition import ViewDefinition
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,13 @@ class RunContext:
     metrics: PipelineMetrics
     budget: CpuBudget = field(default_factory=CpuBudget)
     shared_logs: SharedLogs = field(default_factory=SharedLogs)
+    common_cut: CommonCut = field(default_factory=CommonCut)
+
+    def follow(self, key: VersionKey, definition: ViewDefinition) -> AbstractContextManager[Member]:
+        """How a version follows the log: in rounds with others, or alone."""
+        if why_outside("", definition.trigger_ms, same_offsets=self.project.same_offsets) is not None:
+            return nullcontext(Alone(self.database))
+        return self.common_cut.member(self.database, self.clock, key, definition.reads)
 
     @property
     def log_options(self) -> dict[str, str]:

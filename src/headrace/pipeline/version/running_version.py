@@ -118,9 +118,13 @@ class RunningVersion(ABC):
         raise Refused(f"{self.label} is a {self.definition.architecture} view, which has no request {request.kind!r}")
 
     def has_caught_up(self) -> bool:
-        """Whether the version may serve. A Lambda view also needs its first batch."""
+        """Whether the version may serve. A Lambda view also needs its first batch.
+
+        Versions with common topics have the same offsets (``common_cut``), so that a switch does not change offsets.
+        """
         records = self.lag().records
-        return records is not None and records <= self.definition.kappa.caught_up_within
+        is_near = records is not None and records <= self.definition.kappa.caught_up_within
+        return is_near and self.context.common_cut.may_serve(self.version.key, self.context.clock)
 
     def has_fallen_behind(self) -> bool:
         """Whether the lag is far above the bound. Two bounds keep a version near one from changing its state often."""
