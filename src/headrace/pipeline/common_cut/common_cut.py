@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.pipeline.common_cut.rounds import Follower, Phase, Rounds
@@ -83,17 +83,23 @@ class CommonCut:
 
     @contextmanager
     def member(
-        self, database: Database, clock: Clock, key: VersionKey, reads: Callable[[str], bool]
+        self,
+        database: Database,
+        clock: Clock,
+        key: VersionKey,
+        reads: Callable[[str], bool],
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Iterator[Member]:
         """Lets a version take part while it follows the log.
 
         :param reads: whether it reads a topic.
+        :param waiting: entered while the version waits for others with a micro-batch that it has computed.
         """
         with self._lock:
             follower = self._rounds.add(key, reads, clock.monotonic_ms())
             self._changed[follower] = threading.Condition(self._lock)
         try:
-            yield _Together(self, database, clock, follower)
+            yield _Together(self, database, clock, follower, waiting)
         finally:
             with self._lock:
                 self._rounds.remove(follower, clock.monotonic_ms())
@@ -141,8 +147,16 @@ class CommonCut:
 
 
 class _Together:
-    def __init__(self, common: CommonCut, database: Database, clock: Clock, follower: Follower) -> None:
+    def __init__(
+        self,
+        common: CommonCut,
+        database: Database,
+        clock: Clock,
+        follower: Follower,
+        waiting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self._common, self._database, self._clock, self._follower = common, database, clock, follower
+        self._waiting = waiting
 
     def cut(self, read: Offsets, ends: Offsets) -> Offsets:
         with self._common.deciding() as rounds:
@@ -168,7 +182,8 @@ class _Together:
             if follower.phase is Phase.ALONE:
                 return self._database.begin()
             rounds.ready(follower, self._clock.monotonic_ms())
-            self._common.wait_while(follower, Phase.READY, self._clock)
+            with self._waiting():
+                self._common.wait_while(follower, Phase.READY, self._clock)
             if follower.phase is not Phase.COMMITS:
                 raise LeftOut("the round was given up, because the versions are stopped")
             together = follower.round

@@ -155,7 +155,7 @@ class SpeedLayer:
         clock, budget, cpu = self._context.clock, self._context.budget, ThreadCpu(self._context.spark)
         key = self._store.view, self._store.version
         try:
-            with self._context.follow(key, self._definition) as self._member:
+            with self._context.follow(key, self._definition, self._work) as self._member:
                 spent_s = cpu.seconds()
                 while not stop.is_set():
                     before_s = spent_s

@@ -144,8 +144,8 @@ class Steps:
 
         Versions with common topics read them in rounds (``common_cut``).
         """
-        clock, definition = self._context.clock, self._running.definition
-        with self._context.follow(self._running.version.key, definition) as self._member:
+        clock, running, definition = self._context.clock, self._running, self._running.definition
+        with self._context.follow(running.version.key, definition, running.work) as self._member:
             while not stop.is_set():
                 began_ms = clock.monotonic_ms()
                 with suppress(LeftOut):

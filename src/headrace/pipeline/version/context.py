@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.common_cut.common_cut import Alone, CommonCut, Member
@@ -17,6 +17,7 @@ from headrace.pipeline.spark.worker_login import WorkerLogin, has_login
 from headrace.pipeline.version.cpu_budget import CpuBudget
 from headrace.pipeline.version.metrics import PipelineMetrics
 from headrace.pipeline.version.shared_log import SharedLogs
+from headrace.pipeline.version.work_in_flight import Work, WorkInFlight
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -45,11 +46,12 @@ class RunContext:
     shared_logs: SharedLogs = field(default_factory=SharedLogs)
     common_cut: CommonCut = field(default_factory=CommonCut)
 
-    def follow(self, key: VersionKey, definition: ViewDefinition) -> AbstractContextManager[Member]:
+    def follow(self, key: VersionKey, definition: ViewDefinition, work: WorkInFlight) -> AbstractContextManager[Member]:
         """How a version follows the log: in rounds with others, or alone."""
         if why_outside("", definition.trigger_ms, same_offsets=self.project.same_offsets) is not None:
             return nullcontext(Alone(self.database))
-        return self.common_cut.member(self.database, self.clock, key, definition.reads)
+        waiting = partial(work.waiting, Work.SPEED)
+        return self.common_cut.member(self.database, self.clock, key, definition.reads, waiting)
 
     @property
     def log_options(self) -> dict[str, str]:

@@ -51,6 +51,17 @@ class WorkInFlight:
                 self._in_progress.discard(work)
                 self._changed.notify_all()
 
+    @contextmanager
+    def waiting(self, work: Work) -> Iterator[None]:
+        """Within ``of``: a wait in which Spark does nothing for the version."""
+        with self._changed:
+            self._in_progress.discard(work)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._in_progress.add(work)
+
     @property
     def is_idle(self) -> bool:
         with self._changed:
