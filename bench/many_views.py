@@ -1,6 +1,7 @@
 """Measures what many views cost: the time until all serve, and the CPU time of ``headrace views run``.
 
     .venv/bin/python bench/many_views.py [--before COMMIT] [--views 1 8] [--architectures lambda demo] [--only start]
+                                         [--apart]
 
 A topic has four partitions. Each view counts, sums and takes the maximum by 50 or by 500 keys. The rows are
 
@@ -68,9 +69,11 @@ def name_of(number: int) -> str:
     return f"view{number}"
 
 
-def write_project(folder: Path, address: str, topic: str, architecture: str, views: int) -> None:
+def write_project(folder: Path, address: str, topic: str, row: tuple[str, int], serving: str) -> None:
+    architecture, views = row
     (folder / "views").mkdir(parents=True)
-    (folder / "headrace.toml").write_text(f'[log]\nbootstrap = "{address}"\n[serving]\nurl = "sqlite:///views.db"\n')
+    settings = f'[log]\nbootstrap = "{address}"\n[serving]\nurl = "sqlite:///views.db"\n{serving}'
+    (folder / "headrace.toml").write_text(settings)
     for number in range(views):
         name = name_of(number)
         decode = f'[decode]\nformat = "json"\nschema = "{_SCHEMA}"\n'
@@ -310,8 +313,10 @@ def main() -> None:
     parser.add_argument("--only", choices=["start", "cpu"], help="a part of the rows")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side for the starts (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=30.0, help="of load per CPU row (default %(default)s)")
+    parser.add_argument("--apart", action="store_true", help="each view commits by itself: same_offsets = false")
     parser.add_argument("--write", action="store_true", help="put the result into docs/performance.md")
     options = parser.parse_args()
+    serving = "same_offsets = false\n" if options.apart else ""
     rows = [(name, views) for name in options.architectures for views in (options.views if name != DEMO else [2])]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-many-")))
@@ -332,7 +337,7 @@ def main() -> None:
                 if events is None:
                     write_demo(applied[side.name], server.address)
                 else:
-                    write_project(applied[side.name], server.address, topic, *row)
+                    write_project(applied[side.name], server.address, topic, row, serving)
                 apply(side, applied[side.name])
             if options.only != "cpu":
                 measure_starts(sides, applied, row, options.rounds)

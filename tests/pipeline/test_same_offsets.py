@@ -21,6 +21,7 @@ from headrace.pipeline.project.definition import KappaSettings, LambdaSettings, 
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.runner.runner import Runner
 from headrace.pipeline.serving.catalog import Catalog
+from headrace.pipeline.serving.database import Database
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.metrics import PipelineMetrics
 from headrace.runtime.clock import SystemClock
@@ -144,6 +145,14 @@ class Shop:
 
 
 @pytest.fixture
+def database(sqlite_url):
+    """One database is enough here: ``common_cut/test_common_cut.py`` has both."""
+    made = Database(sqlite_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def shop(spark, kafka, database, tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "SERVES_ANYHOW_MS", _PATIENCE_MS)
     with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
@@ -154,12 +163,15 @@ def shop(spark, kafka, database, tmp_path, monkeypatch):
         admin.delete_topic(TOPIC)
 
 
-def check(seen: list[Seen]) -> None:
-    """Every statement saw all views at the same offsets, and these were many."""
+def check(seen: list[Seen], least: int) -> None:
+    """Every statement saw all views at the same offsets.
+
+    :param least: at how many different ones, at least.
+    """
     assert all(len(each.offsets) == 1 and len(each.answers) == 1 for each in seen), [
         each for each in seen if len(each.offsets) > 1 or len(each.answers) > 1
     ][:3]
-    assert len({each.offsets for each in seen}) > 3
+    assert len({each.offsets for each in seen}) >= least
 
 
 def test_a_statement_sees_all_views_at_the_same_offsets(shop):
@@ -173,16 +185,13 @@ def test_a_statement_sees_all_views_at_the_same_offsets(shop):
         shop.waits_until(lambda: len(shop.look().offsets) == 1, "all are at the same offsets")
         with shop.readers() as seen:
             shop.goes_on()
-            for view in ("by_kappa", "by_keys"):
-                shop.apply(view, CHANGED)
-                shop.serve(view, 2)
+            shop.apply("by_kappa", CHANGED)
+            shop.serve("by_kappa", 2)
             shop.goes_on()
-    check(seen)
-    with shop.readers() as seen:
-        for _ in range(2):
-            with shop.running():
-                shop.goes_on()
-    check(seen)
+    check(seen, 4)
+    with shop.readers() as seen, shop.running():
+        shop.goes_on()
+    check(seen, 2)
 
 
 def test_a_project_can_switch_it_off(shop):

@@ -68,6 +68,8 @@ def lines_of(explanation: dict[str, Any]) -> list[str]:
     lines += [f"not {each['way']}: {each['why']}" for each in explanation["refused"]]
     lines.append(f"each record is read {_times(cost['records_read_per_event'])}: {cost['reads']}")
     lines += [f"work: {cost['work']}", f"state: {cost['state']}"]
+    if explanation.get("own_offsets"):
+        lines.append(f"offsets of its own: {explanation['own_offsets']}")
     lines += [f"warning: {each['text']}" for each in explanation["warnings"]]
     return lines
 

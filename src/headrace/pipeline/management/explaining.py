@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.pipeline.common_cut.taking_part import why_outside
 from headrace.pipeline.management.command_spark import CommandSpark
 from headrace.pipeline.project.loading import VIEWS_FOLDER, Draft, read_project
 from headrace.pipeline.project.toml_files import ProjectError, did_you_mean
@@ -53,7 +54,9 @@ def explain_project_view(
         problems, explanation = spark.explained(draft.project.views[view])
     if explanation is None:
         raise ProjectError(replace(problem, file=draft.project.folder / problem.file) for problem in problems)
-    return Explanation(explanation)
+    definition, same_offsets = draft.project.views[view], draft.project.same_offsets
+    why = why_outside(explanation["way"], definition.trigger_ms, same_offsets=same_offsets)
+    return Explanation(explanation | {"own_offsets": why})
 
 
 def _only(draft: Draft, name: str) -> Draft:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.maintenance.ways import stored_way
 from headrace.pipeline.management.opened import OpenProject
+from headrace.pipeline.management.own_offsets import own_offsets
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Progress, Report, Version, VersionState
@@ -37,6 +38,7 @@ class VersionProgress:
     :param total: all records of the log.
     :param cost: what the version has cost lately; None if it does not run.
     :param schema_changes: how the newest records differ from the schemas of the version's sources.
+    :param own_offsets: why readers do not see it at the same offsets as other views of its topics.
     """
 
     version: Version
@@ -48,6 +50,7 @@ class VersionProgress:
     per_s: float | None = None
     cost: Cost | None = None
     schema_changes: tuple[SchemaChange, ...] = ()
+    own_offsets: str | None = None
 
     @property
     def reading(self) -> int:
@@ -107,6 +110,7 @@ class VersionProgress:
             "seconds_left": None if self.seconds_left is None else round(self.seconds_left, 1),
             "batch_id": progress and progress.batch_id,
             "offsets": progress and progress.offsets,
+            "own_offsets": self.own_offsets,
             "events": progress.events if progress else 0,
             "dead_letters": progress.dead_letters if progress else 0,
             "dropped_late": progress.dropped_late if progress else 0,
@@ -124,9 +128,12 @@ def read_progress(here: OpenProject, log: LogEnds, view: str | None) -> list[Ver
         views = {each.name: each for each in here.catalog.views(connection)}
         if view is not None:
             here.catalog.view(view, connection)  # Or raises an error if there is no such view.
-        versions = here.catalog.versions(view, connection)
-        progress = {v.label: here.catalog.progress(connection, v.view, v.version) for v in versions}
+        known = here.catalog.versions(None, connection)
+        progress = {v.key: own for v in known if (own := here.catalog.progress(connection, *v.key)) is not None}
         reports = here.catalog.reports(connection)
+    versions = [each for each in known if view is None or each.view == view]
+    serving = [each for each in known if views[each.view].serving_version == each.version]
+    apart = own_offsets(serving, progress, same_offsets=here.project.same_offsets)
     costs = VersionCosts(here.database).read()
     differences = SchemaChanges(here.database).read()
     if versions:
@@ -136,9 +143,9 @@ def read_progress(here: OpenProject, log: LogEnds, view: str | None) -> list[Ver
         serves = views[version.view].serving_version == version.version
         report = reports.get((version.view, version.version), Report(version.view, version.version))
         cost = costs.get(version.key) if version.state in _AT_WORK else None
-        made = _version_progress(version, serves, progress[version.label], report, log)
+        made = _version_progress(version, serves, progress.get(version.key), report, log)
         changes = differences[version.key].changes if version.key in differences else ()
-        found.append(replace(made, cost=cost, schema_changes=changes))
+        found.append(replace(made, cost=cost, schema_changes=changes, own_offsets=apart.get(version.key)))
     return found
 
 

@@ -39,6 +39,8 @@ class Status:
         for each in self.versions:
             if each.trouble:
                 said.append(f"{each.version.label} {each.trouble}")
+            if each.own_offsets:
+                said.append(f"{each.version.label} has offsets of its own: {each.own_offsets}")
             said += [f"{each.version.label}: {change.text}" for change in each.schema_changes]
         return said if self.is_running else [*said, "'headrace views run' is not running"]
 
