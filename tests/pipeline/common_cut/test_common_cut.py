@@ -81,6 +81,7 @@ class FakeVersion(threading.Thread):
         self.project, self.computes = project, computes
         self.stop, self.let_go = threading.Event(), threading.Event()
         self.spoils_commit = False
+        self.waited_ms = 0
         self.failure: BaseException | None = None
         with project.database.begin() as connection:
             known = connection.execute(text("SELECT at FROM progress WHERE name = :name"), {"name": name}).scalar()
@@ -115,6 +116,7 @@ class FakeVersion(threading.Thread):
             if self.spoils_commit:
                 raise ValueError("cannot commit")
         self.at = cut
+        self.waited_ms += member.waited_ms
 
 
 @pytest.fixture
@@ -179,6 +181,13 @@ def test_a_version_that_catches_up_has_the_same_offset_before_it_may_serve(proje
 
 def raises(cut: int) -> None:
     raise ValueError("bad record")
+
+
+def test_the_time_for_which_a_version_waits_is_known_apart_from_its_work(project):
+    quick, slow = project.version("quick"), project.version("slow", lambda cut: takes(0.05))
+    start(quick, slow)
+    project.grows(rises(slow, 30), "they follow the log")
+    assert quick.waited_ms > 2 * slow.waited_ms
 
 
 @pytest.mark.parametrize("how", ["raises", "hangs", "cannot commit"])

@@ -38,7 +38,12 @@ class LeftOut(ServingError):
 
 
 class Member(Protocol):
-    """How a version reads and commits, with others or alone. One thread calls its methods."""
+    """How a version reads and commits, with others or alone. One thread calls its methods.
+
+    :ivar waited_ms: how long it has waited for others in the micro-batch in progress, or in the last one.
+    """
+
+    waited_ms: int
 
     def cut(self, read: Offsets, ends: Offsets) -> Offsets:
         """Up to where the next micro-batch reads; ``read`` if there is nothing to read now."""
@@ -59,6 +64,7 @@ class Member(Protocol):
 class Alone:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.waited_ms = 0
 
     def cut(self, read: Offsets, ends: Offsets) -> Offsets:  # noqa: ARG002
         return ends
@@ -157,12 +163,19 @@ class _Together:
     ) -> None:
         self._common, self._database, self._clock, self._follower = common, database, clock, follower
         self._waiting = waiting
+        self.waited_ms = 0
 
     def cut(self, read: Offsets, ends: Offsets) -> Offsets:
+        self.waited_ms = 0
         with self._common.deciding() as rounds:
             rounds.arrive(self._follower, read, ends, self._clock.monotonic_ms())
-            self._common.wait_while(self._follower, Phase.WAITS, self._clock)
+            self._wait_while(Phase.WAITS)
             return self._follower.cut
+
+    def _wait_while(self, phase: Phase) -> None:
+        began_ms = self._clock.monotonic_ms()
+        self._common.wait_while(self._follower, phase, self._clock)
+        self.waited_ms += self._clock.monotonic_ms() - began_ms
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -183,7 +196,7 @@ class _Together:
                 return self._database.begin()
             rounds.ready(follower, self._clock.monotonic_ms())
             with self._waiting():
-                self._common.wait_while(follower, Phase.READY, self._clock)
+                self._wait_while(Phase.READY)
             if follower.phase is not Phase.COMMITS:
                 raise LeftOut("the round was given up, because the versions are stopped")
             together = follower.round

@@ -231,7 +231,7 @@ class SpeedLayer:
         self._context.metrics.micro_batch(
             self._store.view,
             self._store.version,
-            seconds=(now_ms - began_ms) / 1000,
+            seconds=(now_ms - began_ms - self._member.waited_ms) / 1000,
             events=computed.records,
             dead_letters=computed.bad,
         )

@@ -207,7 +207,7 @@ class Steps:
         tracker.committed(done.progress.offsets, now_ms)
         self._context.metrics.micro_batch(
             *self._running.version.key,
-            seconds=(now_ms - began_ms) / 1000,
+            seconds=(now_ms - began_ms - self._member.waited_ms) / 1000,
             events=done.records,
             dead_letters=done.bad,
             dropped_late=done.late,
