@@ -1,4 +1,4 @@
-"""Who reads when, up to where, and who commits together: decided without threads, on a clock that the tests move."""
+"""Rounds of followers, decided without threads, on a clock that the tests move."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_a_thread_that_did_not_end_does_not_hold_back_its_successor(project):
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Followers in any order, with failures, hangs and stops: those that are in are always at the same offsets."""
+    """Runs followers in any order, with failures, hangs and stops. Followers in a round have the same offsets."""
 
     @initialize(topics=st.lists(st.sets(st.sampled_from("abc"), min_size=1), min_size=2, max_size=5))
     def begins(self, topics):

@@ -1,4 +1,4 @@
-"""Which views readers do not see at the offsets of the others, and why."""
+"""Status names the views that have offsets of their own, and the reasons."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MAX_ROUND_OFFSETS = 20_000
 
 
 class Look(NamedTuple):
-    """What a follower has seen of the log.
+    """Holds the log as a follower has seen it.
 
     :ivar read: its progress.
     :ivar ends: where the partitions end that it knows.
@@ -77,7 +77,7 @@ def agree(looks: Sequence[Look], limit: int = MAX_ROUND_OFFSETS) -> Agreed:
 
 
 def _base(looks: Sequence[Look]) -> list[Look]:
-    """The followers that the others have to join: those of the last round, else the one that is nearest to the end."""
+    """The followers that the others have to join: the followers of the last round, else the nearest one to the end."""
     return [look for look in looks if look.is_in] or [min(looks, key=lambda look: look.waiting)]
 
 
@@ -85,7 +85,7 @@ def _place(
     look: Look, topics: frozenset[str], cut: dict[TopicPartition, int], at_least: dict[TopicPartition, int], limit: int
 ) -> tuple[Place, Offsets]:
     """
-    :param at_least: where a follower of the last round is. One that is elsewhere did not reach the cut.
+    :param at_least: where the followers of the last round are. A follower with less did not reach the last cut.
     """
     own = {partition: offset for partition, offset in cut.items() if partition.topic in topics}
     if any(offset_at(look.read, partition) > offset for partition, offset in own.items()):

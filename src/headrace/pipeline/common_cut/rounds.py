@@ -17,9 +17,10 @@ A follower in phase ALONE reads and commits by itself, as every version does wit
 have something to read up to the cut compute it, and all commit in one transaction. So followers that are in have the
 same offsets of their common topics at every commit.
 
-**No follower stops the others.** One that fails leaves. One that lets others wait for more than ``patience_ms`` is put
-out, and the others go on at once; it may join again after a time that doubles each time. One that is behind by more
-than ``MAX_BACKLOG`` offsets leaves, and joins again when a round can take it to the others.
+**No follower stops the others.** A follower that fails leaves. A follower that lets others wait for more than
+``patience_ms`` is put out, and the others go on at once. It may join again after a time that doubles each time. A
+follower that is behind by more than ``MAX_BACKLOG`` offsets leaves, and joins again when a round can take it to the
+others.
 
 **After a restart** the versions start one after the other. The first one would move on alone, and readers would see it
 ahead of the others. So, as long as nobody is in, a follower waits for the versions that start beside it with the same
@@ -171,11 +172,11 @@ class Rounds:
             self._begin(self.together(follower), now_ms)
 
     def ready(self, follower: Follower, now_ms: int) -> None:
-        """A follower has computed its micro-batch and could commit it. One that is alone does so."""
+        """A follower has computed its micro-batch. A follower that is alone commits it by itself."""
         if follower.phase is not Phase.READS:
             return
         if self._is_paused:
-            self._goes_alone(follower, now_ms)
+            self._gives_up(follower, now_ms)
             return
         self._enter(follower, Phase.READY, now_ms)
         self._commit_if_ready(follower.round, now_ms)
@@ -225,7 +226,7 @@ class Rounds:
                 follower.cut = follower.read
                 self._enter(follower, Phase.RESTS if follower.is_in else Phase.ALONE, now_ms)
             elif follower.phase is Phase.READY:
-                self._goes_alone(follower, now_ms)
+                self._gives_up(follower, now_ms)
 
     def resume(self) -> None:
         self._is_paused = False
@@ -325,6 +326,11 @@ class Rounds:
             follower.cut = follower.ends
         follower.is_in = follower.has_joined = False
         self._enter(follower, Phase.ALONE, now_ms)
+
+    def _gives_up(self, follower: Follower, now_ms: int) -> None:
+        """A micro-batch that was computed is not committed."""
+        follower.cut = follower.read
+        self._goes_alone(follower, now_ms)
 
     def _enter(self, follower: Follower, phase: Phase, now_ms: int) -> None:
         follower.phase, follower.since_ms = phase, now_ms
