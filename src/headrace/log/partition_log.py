@@ -96,9 +96,7 @@ class PartitionLog:
         self.noted_epoch = _NOT_LOADED
         self._epochs: LeaderEpochs | None = None
         self._producers: ProducerStates | None = None
-        #: While the producers' states are not loaded, no batch from this offset on has a producer: such a batch loads
-        #: the states before it is appended. So loading them need not read the batches that this process has appended.
-        self._replay_until = next_offset
+        self._replay_until = next_offset  # no later batch has a producer until the states are loaded: it loads them
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.folder} [{self.log_start_offset}, {self.next_offset})>"
@@ -302,8 +300,7 @@ class PartitionLog:
 
     @takes_dir_offline
     def announce_epoch(self, leader_epoch: int) -> None:
-        """Notes, in memory only, that an epoch begins at the log's end, if it is new. Its first batch writes it to the
-        file."""
+        """Notes, in memory only, that a new epoch begins at the log's end. Its first batch writes it to the file."""
         self.epochs.begin(leader_epoch, self.next_offset, has_batch=False)
         self.noted_epoch = _NOT_LOADED
 

@@ -125,7 +125,7 @@ def decode_records(batch: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> 
 
 
 def iter_checked(batch: Buffer) -> Iterator[RecordSlice]:
-    """Where each record of one whole batch lies, one at a time, after a check of its headers. A batch of a few
+    """Finds each record of one whole batch, one at a time, after a check of its headers. A batch of a few
     kilobytes may have millions of records, or a record with millions of headers, which must not be in memory together.
     Raises the errors of :func:`decode_records` when it reaches the place."""
     header = check_batch(batch)

@@ -41,7 +41,7 @@ REFUSED = [
     ({"ssl.truststore.location": "/etc/ca.jks"}, r"ssl\.truststore\.location: set security\.protocol too"),
     ({"ssl.keystore.password": SECRET}, r"set security\.protocol too"),
     (USER, r"sasl\.password, sasl\.username: set security\.protocol too"),
-    # A provider would read files for whoever writes the configuration (CVE-2024-31141).
+    # The author of a configuration could read files by a provider (CVE-2024-31141).
     ({**SASL, **USER, "config.providers": "file"}, r"replaces no \$\{\.\.\.\} in values"),
     ({**SASL, **USER, "config.providers.file.class": "com.example.Provider"}, r"replaces no \$"),
     ({"security.protocol": "SSL", "security.providers": "com.example.Provider"}, "loads no classes"),
