@@ -12,7 +12,7 @@ consumer_groups() {
         org.apache.kafka.tools.consumer.ConsoleConsumer $(at) --topic grouped --group lookers --from-beginning \
         --command-property client.id=looker >"$work/grouped.out" 2>/dev/null &
     local member=$! tries
-    for ((tries = 0; tries < 50; tries++)); do
+    for ((tries = 0; tries < 200; tries++)); do
         if [ "$(grep -c . "$work/grouped.out")" = 40 ]; then break; fi
         sleep 0.2
     done

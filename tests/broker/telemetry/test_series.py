@@ -101,6 +101,24 @@ def test_a_series_that_the_last_three_pushes_lack_is_removed():
     assert (samples(stored), stored.count) == ([2.0], 1)
 
 
+def test_a_sum_stays_while_its_client_sends_no_delta():
+    """A client leaves out the delta of a counter that has not changed, and the counter began at 0 again."""
+    stored = store()
+    stored.update(instance(), [point(4.0, kind=PointKind.COUNTER, delta=True)])
+    for _ in range(10):
+        stored.update(instance(), [point(1.0, name="gauge")])
+    stored.update(instance(), [point(3.0, kind=PointKind.COUNTER, delta=True)])
+    assert samples(stored) == [7.0]
+
+
+def test_outdated_sums_make_room_for_other_series():
+    stored = store(max_series=1_000_000)
+    for number in range(MAX_SERIES_PER_CLIENT):
+        stored.update(instance(), [point(1.0, kind=PointKind.COUNTER, delta=True, member=f"old {number}")])
+    stored.update(instance(), [point(2.0, kind=PointKind.COUNTER, delta=True, member="new")])
+    assert (samples(stored)[-1], stored.dropped) == (2.0, 0)
+
+
 def test_a_name_has_one_kind():
     stored = store()
     stored.update(instance(2), [point(1.0)])

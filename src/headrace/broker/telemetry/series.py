@@ -1,8 +1,9 @@
 """Holds the last values of the metrics that clients have pushed, for the metrics endpoint.
 
 A series is a metric of one client with one set of labels. A delta is added to the stored value, so a counter grows as
-long as the broker knows the client. A client pushes all of its metrics each time, so a series that the last three
-pushes lack is removed: its labels have changed (a consumer has joined again under another member id, for example).
+long as the broker knows the client. A client pushes all of its gauges each time, so a gauge that the last three pushes
+lack is removed: its labels have changed (a consumer has joined again under another member id, for example). A client
+may leave out a delta of zero, as franz-go does: a sum of deltas is removed only if the client has no room for others.
 
 The number of series is bounded for each client and for the broker (``headrace.telemetry.max.series``). Series above the
 bound are dropped and counted; the push succeeds all the same.
@@ -43,14 +44,18 @@ class ClientSeries:
         #: The number of pushes, and the number of the last push that had each series.
         self.pushes = 0
         self.last_pushes: dict[Series, int] = {}
+        #: The series whose values are sums of deltas.
+        self.sums: set[Series] = set()
 
     def remove_outdated(self) -> int:
         """Removes the series that the last pushes lack, and returns their number."""
         self.pushes += 1
         oldest = self.pushes - _KEPT_PUSHES
-        outdated = [series for series, number in self.last_pushes.items() if number <= oldest]
+        kept = self.sums if len(self.values) < MAX_SERIES_PER_CLIENT else frozenset()
+        outdated = [series for series, number in self.last_pushes.items() if number <= oldest and series not in kept]
         for series in outdated:
             del self.values[series], self.last_pushes[series]
+        self.sums.difference_update(outdated)
         return len(outdated)
 
 
@@ -88,6 +93,8 @@ class SeriesStore:
                 room -= 1
                 self.count += 1
             client.last_pushes[series] = client.pushes
+            if point.is_delta:
+                client.sums.add(series)
             values[series] = point.value if stored is None or not point.is_delta else _sum(stored, point.value)
 
     def forget(self, instance_id: UUID) -> None:
