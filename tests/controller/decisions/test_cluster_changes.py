@@ -295,7 +295,12 @@ def test_a_new_controller_tells_everything(harness):
     requests = list(harness.sent)
     assert all(request.controller_id == 2 and request.controller_epoch == 2 for request in requests)
     assert [request.broker_id for request in requests[:3]] == [1, 2, 3]
-    assert all(isinstance(request, UpdateMetadata) and not request.partitions for request in requests[:3])
+    # A broker that has just started serves clients from then on. Without the topics it would tell them that the topics
+    # are being created.
+    for request in requests[:3]:
+        assert isinstance(request, UpdateMetadata)
+        assert {one.broker_id for one in request.live_brokers} == {1, 2, 3}
+        assert {(one.topic, one.partition) for one in request.partitions} == {P, Q}
     leads = [request for request in requests if isinstance(request, LeaderAndIsr)]
     assert {request.broker_id: len(request.partitions) for request in leads} == {1: 2, 2: 2, 3: 2}
     assert harness.tree.states[P] == Leadership(1, 0, (1, 2, 3), 1, version=0), "nothing had to change"

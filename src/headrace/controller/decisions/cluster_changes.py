@@ -77,9 +77,10 @@ def on_controller_failover(
         leader epoch: in the old epoch, new records would have the same offsets and epoch as the lost records.
     """
     context.initialise_states()
-    # Brokers need the addresses of the others before they can follow leaders.
+    # Brokers need the addresses of the others before they can follow leaders. A broker that has just started serves
+    # clients as soon as it knows the others, so it must learn of all topics with them.
     batch = RequestBatch(context)
-    batch.add_update_metadata([])
+    batch.add_update_metadata(context.leaderships)
     yield from send(batch)
     yield from elect(context, led_by_restarted, ElectionStrategy.OFFLINE)
     replicas = context.replicas_of(context.partitions())
