@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from struct import pack
 
 import pyarrow as pa
 import pytest
@@ -164,15 +165,21 @@ def test_a_wrong_url_is_refused(where, options, words):
 
 
 @contextmanager
-def answering(data):
-    """A server that sends these bytes to its first client, and closes the connection."""
+def answering(data, *, resets=False):
+    """A server that sends these bytes to its first client, and closes or resets the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve():
             client, _ = listener.accept()
-            with client:
-                client.recv(65536)
+            with client, client.makefile("rb") as request:
+                # A socket that is closed before it has read everything resets the connection.
+                sizes = [
+                    int(line.split()[1]) for line in iter(request.readline, b"\r\n") if line[:15] == b"Content-Length:"
+                ]
+                request.read(sum(sizes))
                 client.sendall(data)
+                if resets:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -196,6 +203,11 @@ def test_an_answer_that_breaks_off_is_an_error(views):
     for missing in (8, 100, len(body) // 2):
         with answering(whole[:-missing]) as connection, pytest.raises(ViewsError, match="run the query again"):
             connection.query("SELECT 1").to_arrow()
+    with (
+        answering(head.encode(), resets=True) as connection,
+        pytest.raises(Unreachable, match="broke off|cannot reach"),
+    ):
+        connection.query("SELECT 1")
     for other in (
         b"",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",

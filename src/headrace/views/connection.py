@@ -139,7 +139,10 @@ class Connection:
             as_of = [AsOf.from_json(each) for each in json.loads(response.getheader("Headrace-As-Of") or "[]")]
             is_truncated = response.getheader("Headrace-Truncated") == "true"
             reader = pa.ipc.open_stream(pa.input_stream(response, buffer_size=_READ_BYTES))
-        except (OSError, ValueError, KeyError, HTTPException) as error:
+        except OSError as error:
+            connection.close()
+            raise Unreachable(f"the answer of {self.name} broke off: {error}; run the query again") from None
+        except (ValueError, KeyError, HTTPException) as error:
             connection.close()
             raise Unreachable(f"the answer of {self.name} cannot be read: {error}") from None
         except ViewsError:
