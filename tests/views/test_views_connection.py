@@ -205,7 +205,7 @@ def test_an_answer_that_breaks_off_is_an_error(views):
             connection.query("SELECT 1").to_arrow()
     with (
         answering(head.encode(), resets=True) as connection,
-        pytest.raises(Unreachable, match="broke off|cannot reach"),
+        pytest.raises(Unreachable, match=r"broke off|cannot reach"),
     ):
         connection.query("SELECT 1")
     for other in (
