@@ -1,5 +1,7 @@
 """Compaction on threads, and the settings ``log.cleaner.*`` that change while it runs."""
 
+import subprocess
+import sys
 from threading import current_thread
 from time import monotonic, sleep
 
@@ -278,3 +280,35 @@ def test_tombstones_are_kept_for_the_new_time(compacting):
     ours.fill(topic)
     ours.pass_time(25_000)
     assert not has_tombstone()
+
+
+_FIRST_COMPACTION = """
+import asyncio, sys
+from threading import current_thread
+from headrace.broker.broker import Broker
+from headrace.broker.configs.broker_config import BrokerConfig
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name.startswith("headrace.log.compaction."):
+            print(current_thread().name)
+
+async def compact(folder):
+    broker = Broker(BrokerConfig.load({"log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:0"}))
+    await broker.start()
+    sys.meta_path.insert(0, Finder)
+    await broker.maintenance.compactions.run()
+    await broker.stop()
+
+asyncio.run(compact(sys.argv[1]))
+"""
+
+
+def test_the_loop_does_not_import_the_cleaner(tmp_path):
+    """The imports take 20 ms, in which no request would be answered."""
+    command = [sys.executable, "-c", _FIRST_COMPACTION, str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    threads = set(done.stdout.splitlines())
+    assert threads
+    assert all(thread.startswith("headrace-background") for thread in threads)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from headrace.broker.thread_pool import ThreadPool
@@ -50,6 +51,8 @@ class Compactions:
 
     async def run(self) -> None:
         """Compacts logs until no log is dirty enough, or one cannot be compacted."""
+        if "cleaner" not in self.__dict__:  # the imports take 20 ms, so a thread makes them
+            await self._runtime.run_in_background(import_module, "headrace.log.compaction.cleaner")
         running: set[asyncio.Task[None]] = set()
         self._has_failed = False
         try:
