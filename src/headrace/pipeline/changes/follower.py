@@ -16,10 +16,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from logging import getLogger
 from typing import NamedTuple
 
-from headrace.client.errors import HeadraceError
+from headrace.pipeline.changes.open_failures import AGAIN_S, OpenFailures
 from headrace.pipeline.changes.outbox import Outbox
 from headrace.pipeline.changes.publisher import Publisher
 from headrace.pipeline.changes.publishing_state import store_failure
@@ -29,14 +28,11 @@ from headrace.pipeline.serving.catalog import Catalog, DesiredState, Version
 from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import Clock
 
-logger = getLogger("headrace.views")
-
 _LOOK_S = 0.01
 _LOOK_AFTER_COMMIT_S = 0.02
 _LOOK_AT_DATABASE_S = 0.25
 _LOOK_AT_CATALOG_S = 1.0
 _PAUSE_PER_STEP = 3
-_AGAIN_S = 10.0
 
 
 class WantedView(NamedTuple):
@@ -82,7 +78,7 @@ class ChangeFollower:
         #: By view, when it may be compared again, and when publishing may be tried again.
         self._step_due_s: dict[str, float] = {}
         self._publish_due_s: dict[str, float] = {}
-        self._failures: dict[str, str] = {}
+        self._failures = OpenFailures()
 
     # ------------------------------------------------------------------------------------------------------- threads
 
@@ -102,9 +98,9 @@ class ChangeFollower:
                     self._wanted, catalog_s = wanted_views(self._catalog.versions()), now_s
                 self.tell()
             except Exception as error:  # noqa: BLE001  the views go on, and the next look tries again
-                self._failed("the views", "following", error)
+                self._failures.add("following the views", error)
             else:
-                self._recovered("the views", "following")
+                self._failures.end("following the views")
         self._told.set()
         publishing.join(10)
         self.close()
@@ -125,7 +121,7 @@ class ChangeFollower:
         try:
             self.tell()
             self.publish_all()
-            return sorted(self._failures)
+            return self._failures.names()
         finally:
             self.close()
 
@@ -153,12 +149,12 @@ class ChangeFollower:
         try:
             self.outbox.step(view, self._wanted[view].settings)
         except Exception as error:  # noqa: BLE001  the other views go on, and the next look tries again
-            self._step_due_s[view] = time.monotonic() + _AGAIN_S
-            self._failed(view, "following", error)
+            self._step_due_s[view] = time.monotonic() + AGAIN_S
+            self._failures.add(f"following {view}", error)
             return
         now_s = time.monotonic()
         self._step_due_s[view] = now_s + _PAUSE_PER_STEP * (now_s - began_s)
-        self._recovered(view, "following")
+        self._failures.end(f"following {view}")
         self._told.set()
 
     # ---------------------------------------------------------------------------------------------------- publishing
@@ -185,23 +181,9 @@ class ChangeFollower:
         except Exception as error:  # noqa: BLE001  the other views go on; a new publisher continues from the position
             publisher.close()
             del self._publishers[view]
-            self._publish_due_s[view] = time.monotonic() + _AGAIN_S
-            self._failed(view, "publishing", error)
+            self._publish_due_s[view] = time.monotonic() + AGAIN_S
+            self._failures.add(f"publishing {view}", error)
             store_failure(self._database, view, publish, error, self._clock.wall_ms())
             return
         self._publish_due_s.pop(view, None)
-        self._recovered(view, "publishing")
-
-    # ------------------------------------------------------------------------------------------------------- helpers
-
-    def _failed(self, view: str, what: str, error: Exception) -> None:
-        """Logs a failure, unless the last try failed in the same way."""
-        name, text = f"{what} {view}", str(error) or type(error).__name__
-        if self._failures.get(name) != text:
-            is_expected = isinstance(error, HeadraceError)
-            logger.warning("%s failed and is tried again: %s", name, text, exc_info=None if is_expected else error)
-        self._failures[name] = text
-
-    def _recovered(self, view: str, what: str) -> None:
-        if self._failures.pop(f"{what} {view}", None) is not None:
-            logger.info("%s %s works again", what, view)
+        self._failures.end(f"publishing {view}")

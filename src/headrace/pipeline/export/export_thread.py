@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from logging import getLogger
 from pathlib import Path
 
-from headrace.client.errors import HeadraceError
+from headrace.pipeline.changes.open_failures import AGAIN_S, OpenFailures
 from headrace.pipeline.export.export_state import store_failure
 from headrace.pipeline.export.exporter import Exporter
 from headrace.pipeline.project.definition import Export, ViewDefinition
@@ -21,11 +20,8 @@ from headrace.pipeline.serving.catalog import Catalog, DesiredState
 from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import Clock
 
-logger = getLogger("headrace.views")
-
 _LOOK_S = 1.0
 _PAUSE_PER_EXPORT = 3
-_AGAIN_S = 10.0
 
 
 class ExportThread:
@@ -35,7 +31,7 @@ class ExportThread:
         self._database, self._catalog, self._clock, self._folder = database, catalog, clock, folder
         self._exporters: dict[str, Exporter] = {}
         self._due_s: dict[str, float] = {}
-        self._failures: dict[str, str] = {}
+        self._failures = OpenFailures()
 
     def run(self, stop: threading.Event) -> None:
         """Exports until ``stop`` is set."""
@@ -43,9 +39,9 @@ class ExportThread:
             try:
                 self.export_all(stop)
             except Exception as error:  # noqa: BLE001  the views go on, and the next look tries again
-                self._failed("the views", error)
+                self._failures.add("exporting the views", error)
             else:
-                self._recovered("the views")
+                self._failures.end("exporting the views")
 
     def run_once(self) -> list[str]:
         """Exports every view once.
@@ -54,7 +50,7 @@ class ExportThread:
         """
         self._due_s.clear()
         self.export_all(threading.Event())
-        return sorted(f"exporting {view}" for view in self._failures)
+        return self._failures.names()
 
     def export_all(self, stop: threading.Event) -> None:
         """Exports the views that are due."""
@@ -83,25 +79,11 @@ class ExportThread:
             has_written = exporter.run()
         except Exception as error:  # noqa: BLE001  the other views go on; a new exporter asks the table what it has
             del self._exporters[view]
-            self._due_s[view] = time.monotonic() + _AGAIN_S
-            self._failed(view, error)
+            self._due_s[view] = time.monotonic() + AGAIN_S
+            self._failures.add(f"exporting {view}", error)
             store_failure(self._database, view, exporter.export.path, error, self._clock.wall_ms())
             return
         if has_written:
             took_s = time.monotonic() - began_s
             self._due_s[view] = began_s + max(exporter.export.every_ms / 1000, (1 + _PAUSE_PER_EXPORT) * took_s)
-        self._recovered(view)
-
-    def _failed(self, view: str, error: Exception) -> None:
-        """Logs a failure, unless the last try failed in the same way."""
-        text = str(error) or type(error).__name__
-        if self._failures.get(view) != text:
-            is_expected = isinstance(error, HeadraceError)
-            logger.warning(
-                "exporting %s failed and is tried again: %s", view, text, exc_info=None if is_expected else error
-            )
-        self._failures[view] = text
-
-    def _recovered(self, view: str) -> None:
-        if self._failures.pop(view, None) is not None:
-            logger.info("exporting %s works again", view)
+        self._failures.end(f"exporting {view}")
