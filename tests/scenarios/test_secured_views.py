@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from deltalake import DeltaTable
 
 from certificates import certificate
 from headrace import Broker, Producer
@@ -37,6 +38,9 @@ query = "pages.sql"
 [decode]
 format = "json"
 schema = "page STRING"
+
+[export]
+path = "exports/{architecture}"
 """
 
 
@@ -75,10 +79,15 @@ def test_both_architectures(tmp_path):
         with Producer(config={**client, **login, **MADE.trust_store()}) as producer:
             for page in ("a", "b", "a"):
                 producer.send("clicks", json.dumps({"page": page}).encode())
-        said = [headrace(folder, "views", *command) for command in (["apply"], ["run", "--once"], ["status", "--json"])]
+        commands = (["apply"], ["run", "--once"], ["status", "--json"], ["status"])
+        said = [headrace(folder, "views", *command) for command in commands]
         sql = "SELECT page, l.n, k.n FROM lambda_pages l JOIN kappa_pages k USING (page) ORDER BY page"
         said.append(headrace(folder, "query", sql, "--json"))
     assert json.loads(said[-1].stdout)["rows"] == [["a", 2, 2], ["b", 1, 1]]
+    for architecture in ("lambda", "kappa"):
+        rows = DeltaTable(folder / "exports" / architecture).to_pyarrow_table().sort_by("page").to_pylist()
+        assert rows == [{"page": "a", "n": 2}, {"page": "b", "n": 1}]
+        assert f"{architecture}_pages: exported to exports/{architecture} at" in said[-2].stdout
     assert not any(SECRET in one.stdout + one.stderr for one in said)
     left = [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert left == []
