@@ -143,7 +143,7 @@ def _replay_ours(worker: Worker, address: str, topic: str, folder: Path) -> Answ
 
 def _follow_ours(worker: Worker, address: str, topic: str, folder: Path) -> Following:
     from headrace.pipeline.lambda_.view import LambdaView
-    from headrace.pipeline.serving.version_states import VersionEvent
+    from headrace.pipeline.serving.catalog_tables.version_states import VersionEvent
 
     decode = f'decode = {{ format = "json", schema = "{EVENT}" }}'
     settings = f'topics = ["{topic}"]\narchitecture = "lambda"\n{decode}'

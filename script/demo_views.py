@@ -22,7 +22,7 @@ from demo_clicks import CLICKS, PARTITIONS, ClickStream
 from demo_steps import HEADRACE, RunningBroker, Unexpected, done, expect, title
 
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.serving.query import Answer, QueryService
+from headrace.pipeline.serving.queries.query import Answer, QueryService
 
 #: What is in the log before there is any view, and what comes in while the rest is shown.
 HISTORY = 150_000

@@ -9,9 +9,9 @@ import pyarrow as pa
 from headrace.pipeline.changes.outbox import Outbox
 from headrace.pipeline.project.definition import ChangeSettings
 from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
+from headrace.pipeline.serving.catalog_tables.version_columns import set_columns
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
-from headrace.pipeline.serving.version_columns import set_columns
 from headrace.testing.clock import ManualClock
 
 PAGES = pa.schema([("page", pa.string()), ("clicks", pa.int64())])

@@ -15,7 +15,7 @@ from headrace.pipeline.project.definition import Decode, FileText, ViewDefinitio
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.query.view_query import build
 from headrace.pipeline.serving.catalog import Catalog, VersionEvent, VersionState
-from headrace.pipeline.serving.catalog_tables import offsets_text
+from headrace.pipeline.serving.catalog_tables.versions import offsets_text
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.failures import FailureKind, classify_failure

@@ -29,8 +29,8 @@ from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import analyze
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Catalog, Offsets, Progress, Version, VersionEvent
+from headrace.pipeline.serving.catalog_tables.sent_dead_letters import SentDeadLetters
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.metrics import PipelineMetrics
 from headrace.runtime.clock import Clock, SystemClock

@@ -14,7 +14,7 @@ from headrace.pipeline.changes.publisher import Publisher
 from headrace.pipeline.changes.reading import ChangeReader
 from headrace.pipeline.project.definition import ChangeSettings, Publish
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.query import QueryService
+from headrace.pipeline.serving.queries.query import QueryService
 from headrace.runtime.clock import SystemClock
 from headrace.tools import query_watch
 

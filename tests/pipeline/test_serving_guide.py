@@ -11,10 +11,10 @@ import pytest
 
 from headrace import Broker, Producer
 from headrace.pipeline import Project
-from headrace.pipeline.serving.http import HttpServer
-from headrace.pipeline.serving.http_requests import MAX_LIMIT, MAX_TIMEOUT_MS
-from headrace.pipeline.serving.large_answers import PAGES_KEPT_MS
-from headrace.pipeline.serving.spool import MAX_BYTES
+from headrace.pipeline.serving.http.requests import MAX_LIMIT, MAX_TIMEOUT_MS
+from headrace.pipeline.serving.http.server import HttpServer
+from headrace.pipeline.serving.queries.large_answers import PAGES_KEPT_MS
+from headrace.pipeline.serving.queries.spool import MAX_BYTES
 from headrace.tools.views.command import main
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")

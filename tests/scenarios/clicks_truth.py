@@ -19,7 +19,7 @@ from views_process import COLUMNS, TOPIC, VIEWS, ViewsProject
 from headrace import Admin, Consumer, Producer, TopicPartition
 from headrace.client.admin.types import NewTopic
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.serving.query import Answer
+from headrace.pipeline.serving.queries.query import Answer
 
 PARTITIONS = 3
 PLACES = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]

@@ -23,7 +23,7 @@ from views_process import ViewsProject
 from headrace import Admin, Consumer, Producer, TopicPartition
 from headrace.client.admin.types import NewTopic
 from headrace.client.types import ConsumedRecord
-from headrace.pipeline.serving.query import Answer
+from headrace.pipeline.serving.queries.query import Answer
 
 TOPICS = {"orders": 3, "customers": 2, "accounts": 2}
 _SOURCES = {

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.serving.query import Answer, QueryService
+from headrace.pipeline.serving.queries.query import Answer, QueryService
 
 TOPIC = "clicks"
 LAMBDA, KAPPA = "pages", "visitors"

@@ -23,10 +23,10 @@ from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.loading import read_project
 from headrace.pipeline.runner.lock import runner_lock
 from headrace.pipeline.serving.catalog import Catalog, DesiredState, Progress, Report, VersionEvent, VersionState
-from headrace.pipeline.serving.catalog_tables import PROGRESS
+from headrace.pipeline.serving.catalog_tables.schema_changes import Place, SchemaChange, SchemaChanges, VersionChanges
+from headrace.pipeline.serving.catalog_tables.version_costs import Cost, VersionCosts
+from headrace.pipeline.serving.catalog_tables.versions import PROGRESS
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.schema_changes import Place, SchemaChange, SchemaChanges, VersionChanges
-from headrace.pipeline.serving.version_costs import Cost, VersionCosts
 from headrace.runtime.clock import SystemClock
 from headrace.tools.views.command import COMMANDS, main
 from headrace.tools.views.watch import Rates, bars

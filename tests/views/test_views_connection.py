@@ -18,7 +18,7 @@ from headrace.http_endpoints.protection import Protection
 from headrace.pipeline.serving import errors as serving_errors
 from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.http import HttpServer
+from headrace.pipeline.serving.http.server import HttpServer
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
 from headrace.views import AsOf, NotReadOnly, QueryError, QueryTimeout, Unauthorized, Unreachable, ViewsError
 

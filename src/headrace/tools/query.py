@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.tools.shared.commands import CommandError, Output, Table, UsageError, columns, new_parser, run
 
 if TYPE_CHECKING:
-    from headrace.pipeline.serving.query import Answer, QueryService
+    from headrace.pipeline.serving.queries.query import Answer, QueryService
 
 _EXAMPLES = """
 headrace query "SELECT * FROM pages ORDER BY clicks DESC LIMIT 10"
@@ -111,7 +111,7 @@ def _watch(options: Namespace, sql: str) -> None:
 def _service(options: Namespace) -> QueryService:
     try:
         from headrace.pipeline.serving.database_url import serving_url
-        from headrace.pipeline.serving.query import QueryService
+        from headrace.pipeline.serving.queries.query import QueryService
     except ImportError as error:
         raise CommandError(f"views need more packages: pip install 'headrace[spark]' ({error})") from None
 
@@ -119,7 +119,7 @@ def _service(options: Namespace) -> QueryService:
 
 
 def _show(answer: Answer, options: Namespace, out: Output) -> None:
-    from headrace.pipeline.serving.formats import answer_value, csv_text, plain_cell
+    from headrace.pipeline.serving.queries.formats import answer_value, csv_text, plain_cell
 
     if options.csv:
         sys.stdout.write(csv_text(answer.columns, answer.rows))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.pipeline.changes.watch import Difference, Values, WatchedChange
     from headrace.pipeline.serving.errors import DatabaseUnreachable
-    from headrace.pipeline.serving.query import QueryService
+    from headrace.pipeline.serving.queries.query import QueryService
 
 _LOOK_S = 0.1
 
@@ -80,7 +80,7 @@ def _line(change: WatchedChange) -> str:
 
 
 def _cells(row: Values) -> str:
-    from headrace.pipeline.serving.formats import plain_cell
+    from headrace.pipeline.serving.queries.formats import plain_cell
 
     return "  ".join("NULL" if value is None else str(plain_cell(value)) for value in row)
 

@@ -20,7 +20,7 @@ from headrace.pipeline.changes.told_rows import ToldRows
 from headrace.pipeline.project.definition import ChangeSettings
 from headrace.pipeline.serving.change_tables import CHANGE_STEPS, CHANGES, FOLLOWED
 from headrace.pipeline.serving.errors import DuplicateKey
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 
 UTC = datetime.UTC
 _numbers = itertools.count()

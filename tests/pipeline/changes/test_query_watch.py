@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.pipeline.changes.row_values import row_text
 from headrace.pipeline.changes.watch import Watch, differences_between
 from headrace.pipeline.serving.errors import DatabaseUnreachable, QueryError
-from headrace.pipeline.serving.query import QueryService
+from headrace.pipeline.serving.queries.query import QueryService
 from headrace.tools import query_watch
 from headrace.tools.query_watch import json_lines, text_lines
 

@@ -17,7 +17,7 @@ from headrace.pipeline.decoding.text_columns import MORE_THAN_JSON, NOT_JSON, NO
 from headrace.pipeline.project.definition import Decode, FileText, ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Catalog
-from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
+from headrace.pipeline.serving.catalog_tables.sent_dead_letters import SentDeadLetters
 
 AT = datetime(2026, 11, 16, 8, tzinfo=UTC)
 AT_MS = int(AT.timestamp() * 1000)

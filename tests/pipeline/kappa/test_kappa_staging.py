@@ -11,8 +11,8 @@ from kappa_harness import KappaHarness
 from headrace.pipeline.kappa import batch_rows
 from headrace.pipeline.kappa.batch_rows import TargetTable
 from headrace.pipeline.kappa.stream import KappaStream
-from headrace.pipeline.serving import postgresql_staging
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.postgresql import staging as postgresql_staging
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -8,7 +8,7 @@ import pytest
 from kappa_harness import KappaHarness, until
 
 from headrace.pipeline.serving.catalog import VersionEvent, VersionState
-from headrace.pipeline.serving.query import QueryService
+from headrace.pipeline.serving.queries.query import QueryService
 from headrace.pipeline.version.failures import FailureKind, classify_failure
 
 pytestmark = pytest.mark.timeout(300)

@@ -12,9 +12,9 @@ from test_batch_layer import contents, dead_letter_count, from_scratch, micro_ba
 from headrace.pipeline.lambda_ import batch_tasks
 from headrace.pipeline.lambda_.batch_tables import BatchTables
 from headrace.pipeline.lambda_.tables import batch_name
-from headrace.pipeline.serving import postgresql_staging
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.keys import canonical_keys
+from headrace.pipeline.serving.postgresql import staging as postgresql_staging
 
 pytestmark = pytest.mark.timeout(900)
 #: Every kind of partial column, keys and values that are stored as bits, and outputs that Spark computes.

@@ -18,7 +18,7 @@ from headrace.pipeline.lambda_.spans import (
     to_merge,
 )
 from headrace.pipeline.progress.offsets import updated
-from headrace.pipeline.serving.catalog_tables import Offsets, Span
+from headrace.pipeline.serving.catalog_tables.versions import Offsets, Span
 
 
 def point(**topics: int) -> Offsets:

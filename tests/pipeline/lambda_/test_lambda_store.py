@@ -25,7 +25,7 @@ from headrace.pipeline.query.aggregates import Algebra
 from headrace.pipeline.query.plan import analyze
 from headrace.pipeline.serving.catalog import Catalog, VersionEvent
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -16,9 +16,9 @@ from headrace.pipeline.lambda_.speed_layer import SpeedLayer
 from headrace.pipeline.lambda_.store import LambdaStore
 from headrace.pipeline.progress.data_loss import DataLost
 from headrace.pipeline.project.definition import FileText
+from headrace.pipeline.serving.catalog_tables.sent_dead_letters import SentDeadLetters
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseUnreachable
-from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
 from headrace.testing import ManualClock
 
 pytestmark = pytest.mark.timeout(300)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.pipeline.runner.costs import EVERY_MS, Costs, cost_of
 from headrace.pipeline.serving.catalog import Catalog
-from headrace.pipeline.serving.version_costs import Cost, VersionCosts
+from headrace.pipeline.serving.catalog_tables.version_costs import Cost, VersionCosts
 from headrace.pipeline.version.metrics import PipelineMetrics, VersionCounts
 from headrace.testing import ManualClock
 

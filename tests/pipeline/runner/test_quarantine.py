@@ -4,8 +4,8 @@ import pytest
 
 from headrace.pipeline.runner.quarantine import ALONE_MS, QUIET_MS, TRIAL_MS, Quarantine
 from headrace.pipeline.serving.catalog import Catalog
+from headrace.pipeline.serving.catalog_tables.java_crashes import Crashes, JavaCrashes
 from headrace.pipeline.serving.errors import DatabaseUnreachable
-from headrace.pipeline.serving.java_crashes import Crashes, JavaCrashes
 from headrace.pipeline.version.work_in_flight import Work, WorkInFlight
 from headrace.testing import ManualClock
 

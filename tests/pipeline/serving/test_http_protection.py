@@ -16,7 +16,7 @@ from headrace.http_endpoints.asgi_protection import MAX_HEAD_BYTES, BoundedProto
 from headrace.http_endpoints.protection import Protection
 from headrace.pipeline.runner.metrics_server import MetricsServer
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.serving.http import HttpServer
+from headrace.pipeline.serving.http.server import HttpServer
 from headrace.pipeline.version.metrics import PipelineMetrics
 from headrace.tools.shared.http_options import protection_of
 from headrace.tools.views.command import main, parser

@@ -10,9 +10,9 @@ import pytest
 
 from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.errors import AnswerTooLarge, NotReadOnly, PageGone, QueryError, QueryTimeout, ServerBusy
-from headrace.pipeline.serving.large_answers import PAGES_KEPT_MS, LargeAnswers
-from headrace.pipeline.serving.query import QueryService
-from headrace.pipeline.serving.spool import Spool
+from headrace.pipeline.serving.queries.large_answers import PAGES_KEPT_MS, LargeAnswers
+from headrace.pipeline.serving.queries.query import QueryService
+from headrace.pipeline.serving.queries.spool import Spool
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
 from headrace.testing import ManualClock
 
@@ -304,7 +304,7 @@ def test_an_answer_of_one_page_keeps_nothing(answers):
 
 
 def test_a_page_has_so_many_bytes_at_most(answers, monkeypatch):
-    monkeypatch.setattr("headrace.pipeline.serving.large_answers.MAX_ANSWER_BYTES", 10)
+    monkeypatch.setattr("headrace.pipeline.serving.queries.large_answers.MAX_ANSWER_BYTES", 10)
     page = answers.first_page("SELECT 'long text' AS a FROM sales", page_size=3, timeout_ms=1000)
     assert len(page.rows) == 1
     assert len(answers.page(page.next, page_size=3).rows) == 1
@@ -345,6 +345,6 @@ def test_a_full_disk_is_told(answers, monkeypatch):
         def write(self, data):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headrace.pipeline.serving.spool.tempfile.TemporaryFile", lambda **_: Full())
+    monkeypatch.setattr("headrace.pipeline.serving.queries.spool.tempfile.TemporaryFile", lambda **_: Full())
     with pytest.raises(AnswerTooLarge, match="TMPDIR"):
         answers.csv("SELECT 1", limit=None, timeout_ms=1000)

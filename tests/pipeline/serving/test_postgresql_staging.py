@@ -9,11 +9,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.pipeline.serving import postgresql_copy, postgresql_staging
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseUnreachable, ServingError
-from headrace.pipeline.serving.postgresql_copy import StageCopy
-from headrace.pipeline.serving.postgresql_staging import Stage, apply_stage, check_parts, create_stage
+from headrace.pipeline.serving.postgresql import copy as postgresql_copy
+from headrace.pipeline.serving.postgresql import staging as postgresql_staging
+from headrace.pipeline.serving.postgresql.copy import StageCopy
+from headrace.pipeline.serving.postgresql.staging import Stage, apply_stage, check_parts, create_stage
 from headrace.pipeline.serving.sql_views import repoint_view
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
 
@@ -32,7 +33,7 @@ class Shown:
         self.calls.append("lock")
 
     def repoint(self) -> None:
-        from headrace.pipeline.serving.postgresql_dialect import replace_view
+        from headrace.pipeline.serving.postgresql.dialect import replace_view
 
         self.calls.append("repoint")
         if self._is_serving:

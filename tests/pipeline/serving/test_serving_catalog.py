@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 
 from headrace.pipeline.serving.catalog import Batch, Catalog, DesiredState, Progress, Span, VersionEvent, VersionState
+from headrace.pipeline.serving.catalog_tables.version_states import TRANSITIONS, next_state
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView, UnsuitableSchema
 from headrace.pipeline.serving.sql_views import check_view_name
-from headrace.pipeline.serving.version_states import TRANSITIONS, next_state
 from headrace.testing import ManualClock
 
 

@@ -20,8 +20,8 @@ from test_serving_switch import Readers
 
 from headrace.pipeline.serving.catalog import Catalog
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.postgresql_dialect import GATE
-from headrace.pipeline.serving.query import QueryService
+from headrace.pipeline.serving.postgresql.dialect import GATE
+from headrace.pipeline.serving.queries.query import QueryService
 from headrace.pipeline.serving.tables import repoint_view
 
 STAR = "SELECT * FROM pages"

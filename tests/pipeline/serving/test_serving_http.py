@@ -16,7 +16,7 @@ import pytest
 
 from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.serving.http import HttpServer
+from headrace.pipeline.serving.http.server import HttpServer
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
 
 SCHEMA = pa.schema(
@@ -272,7 +272,7 @@ def test_an_address_that_is_taken_is_told(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_serve_says_when_it_is_ready_and_ends_when_it_is_told(tmp_path, number):
     (tmp_path / "headrace.toml").write_text('[serving]\nurl = "sqlite:///views.db"\n')
-    code = "import sys; from headrace.pipeline.serving.http import serve; serve(sys.argv[1], port=0)"
+    code = "import sys; from headrace.pipeline.serving.http.server import serve; serve(sys.argv[1], port=0)"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ready = process.stdout.readline()

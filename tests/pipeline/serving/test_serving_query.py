@@ -6,7 +6,6 @@ import threading
 import pyarrow as pa
 import pytest
 
-from headrace.pipeline.serving.answer_limits import fetch
 from headrace.pipeline.serving.catalog import Catalog, Progress, Report, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import (
@@ -17,7 +16,8 @@ from headrace.pipeline.serving.errors import (
     QueryTimeout,
     ServingError,
 )
-from headrace.pipeline.serving.query import QueryService
+from headrace.pipeline.serving.queries.answer_limits import fetch
+from headrace.pipeline.serving.queries.query import QueryService
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
 from headrace.testing import ManualClock
 from headrace.views import AsOf
@@ -297,7 +297,7 @@ def test_a_connection_that_breaks_after_the_last_row_leaves_no_cursor_open(servi
             assert ended.scalar() is True
         return answer
 
-    monkeypatch.setattr("headrace.pipeline.serving.query.fetch", fetch_and_break)
+    monkeypatch.setattr("headrace.pipeline.serving.queries.query.fetch", fetch_and_break)
     with pytest.raises(DatabaseUnreachable, match=r"the connection to .* broke"):
         service.query("SELECT clicks FROM pages")
     gc.collect()  # psycopg warns of a cursor that is open at its end, and pytest makes a failure of the warning
@@ -320,12 +320,12 @@ def test_no_single_function_outlasts_the_clock(service, sql, problem):
 
 
 def test_an_answer_has_so_many_bytes_at_most(service, monkeypatch):
-    monkeypatch.setattr("headrace.pipeline.serving.answer_limits.MAX_ANSWER_BYTES", 2500)
+    monkeypatch.setattr("headrace.pipeline.serving.queries.answer_limits.MAX_ANSWER_BYTES", 2500)
     values = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 9) SELECT {} FROM n"
     text = "printf('%01000d', x)" if service.name.startswith("sqlite") else "lpad(x::text, 1000, '0')"
     answer = service.query(values.format(text))
     assert (len(answer.rows), answer.is_truncated) == (2, True)
     answer = service.query(values.format("x"), limit=9)
     assert (len(answer.rows), answer.is_truncated) == (9, False)
-    monkeypatch.setattr("headrace.pipeline.serving.answer_limits.MAX_ANSWER_BYTES", 10)
+    monkeypatch.setattr("headrace.pipeline.serving.queries.answer_limits.MAX_ANSWER_BYTES", 10)
     assert len(service.query(values.format(text)).rows) == 1, "one is shown, however large"

@@ -6,11 +6,11 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.pipeline.serving import postgresql_dialect
 from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseBusy, UnsuitableSchema
-from headrace.pipeline.serving.query import QueryService
+from headrace.pipeline.serving.postgresql import dialect as postgresql_dialect
+from headrace.pipeline.serving.queries.query import QueryService
 from headrace.pipeline.serving.tables import create_table, data_table, drop_table, drop_view, repoint_view, select_all
 
 SCHEMA = pa.schema([("page", pa.string()), ("version", pa.int64())])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headrace.pipeline.serving.schema_changes import Place
+from headrace.pipeline.serving.catalog_tables.schema_changes import Place
 from headrace.pipeline.source_watch.field_counts import FieldCounts, Fields
 
 

@@ -17,8 +17,8 @@ from headrace.pipeline.project.decode import Decode, FileText
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Catalog, DesiredState
+from headrace.pipeline.serving.catalog_tables.schema_changes import SchemaChanges
 from headrace.pipeline.serving.database import Database
-from headrace.pipeline.serving.schema_changes import SchemaChanges
 from headrace.pipeline.source_watch import watch as watch_module
 from headrace.pipeline.source_watch.watch import SourceWatch
 from headrace.pipeline.version.context import RunContext

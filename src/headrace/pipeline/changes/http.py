@@ -21,7 +21,7 @@ from headrace.http_endpoints.protection import Protection
 from headrace.pipeline.changes.feed import Feed, NotFollowed, TooManyReaders
 from headrace.pipeline.changes.reading import CannotFollow, ChangeReader
 from headrace.pipeline.serving.database_url import serving_url
-from headrace.pipeline.serving.http import HttpServer, serve_until_signal
+from headrace.pipeline.serving.http.server import HttpServer, serve_until_signal
 
 logger = logging.getLogger(__name__)
 

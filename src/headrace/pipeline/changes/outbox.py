@@ -27,7 +27,8 @@ from headrace.pipeline.changes.change import Change, changes_of
 from headrace.pipeline.changes.row_values import ViewColumn, row_of, row_text, view_columns
 from headrace.pipeline.changes.told_rows import RowDifference, ToldRows
 from headrace.pipeline.project.definition import ChangeSettings
-from headrace.pipeline.serving.catalog_tables import VIEWS
+from headrace.pipeline.serving.catalog_tables.version_columns import key_of
+from headrace.pipeline.serving.catalog_tables.versions import VIEWS
 from headrace.pipeline.serving.change_tables import (
     CHANGE_LEASES,
     CHANGE_STEPS,
@@ -42,7 +43,6 @@ from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.serving_state import as_of_values, serving_versions
 from headrace.pipeline.serving.sql_views import drop_table
-from headrace.pipeline.serving.version_columns import key_of
 from headrace.runtime.clock import Clock
 
 
@@ -189,7 +189,7 @@ class Outbox:
     def _take_snapshot(self, connection: Connection) -> None:
         """Lets all statements of a write transaction see one state. SQLite has one writer, so it does so anyway."""
         if not self._database.is_sqlite:
-            from headrace.pipeline.serving.postgresql_dialect import enter_gate
+            from headrace.pipeline.serving.postgresql.dialect import enter_gate
 
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             enter_gate(connection)

@@ -19,12 +19,12 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 from headrace.pipeline.changes.outbox import Followed, followed
 from headrace.pipeline.changes.row_values import Row
 from headrace.pipeline.changes.told_rows import ToldRows
-from headrace.pipeline.serving import sqlite_dialect
-from headrace.pipeline.serving.catalog_tables import VIEWS
+from headrace.pipeline.serving.catalog_tables.versions import VIEWS
 from headrace.pipeline.serving.change_tables import CHANGE_LEASES, CHANGE_STEPS, CHANGES, FOLLOWED, told_table_name
 from headrace.pipeline.serving.database_url import parse_url
 from headrace.pipeline.serving.errors import DatabaseUnreachable, ServingError, UnknownView
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite import dialect as sqlite_dialect
+from headrace.pipeline.serving.sqlite.dialect import quoted
 from headrace.runtime.clock import Clock, SystemClock
 
 _BUSY_TIMEOUT_MS = 10_000
@@ -62,7 +62,7 @@ class ChangeReader:
         self._reader: Engine
         self._writer: Engine
         if self._path is None:
-            from headrace.pipeline.serving import postgresql_dialect
+            from headrace.pipeline.serving.postgresql import dialect as postgresql_dialect
 
             self._reader = postgresql_dialect.open_engine(parsed, read_only=True)
             self._writer = postgresql_dialect.open_engine(parsed, read_only=False)

@@ -1,6 +1,6 @@
 """Encodes the keys and rows of a published view as records: JSON, or Avro with a schema registry.
 
-JSON has the values of answers to queries (``serving.formats``): ``{"country":"DE","total":12}``, and the key
+JSON has the values of answers to queries (``serving.queries.formats``): ``{"country":"DE","total":12}``, and the key
 ``{"country":"DE"}``. A removed row is a tombstone: its key, and no value.
 """
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from headrace.pipeline.serving.formats import jsonable
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.queries.formats import jsonable
+from headrace.pipeline.serving.sqlite.dialect import quoted
 
 #: A row as JSON values, by the names of its columns.
 Row = Mapping[str, object]

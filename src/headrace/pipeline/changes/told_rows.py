@@ -24,7 +24,7 @@ from sqlalchemy import Connection, inspect
 
 from headrace.pipeline.changes.row_values import ViewColumn, row_of
 from headrace.pipeline.serving.change_tables import told_table_name
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 
 _ROWS_AT_A_TIME = 1000
 

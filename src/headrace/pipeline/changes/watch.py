@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from headrace.pipeline.changes.change import DELETE, INSERT, UPDATE
 from headrace.pipeline.changes.row_values import row_text
 from headrace.pipeline.serving.errors import DatabaseUnreachable, QueryError
-from headrace.pipeline.serving.formats import jsonable
-from headrace.pipeline.serving.query import Answer, QueryService
+from headrace.pipeline.serving.queries.formats import jsonable
+from headrace.pipeline.serving.queries.query import Answer, QueryService
 from headrace.views.answers import AsOf
 
 #: The values of a row, as JSON values.

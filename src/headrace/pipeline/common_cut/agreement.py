@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from headrace.client.types import TopicPartition
 from headrace.pipeline.progress.offsets import by_partition, by_topic, offset_at, offsets_between, updated
 from headrace.pipeline.progress.ranges import share_out
-from headrace.pipeline.serving.catalog_tables import Offsets
+from headrace.pipeline.serving.catalog_tables.versions import Offsets
 
 #: At most this many offsets per round.
 MAX_ROUND_OFFSETS = 20_000

@@ -23,7 +23,7 @@ from headrace.pipeline.serving.shared_transaction import PartTimedOut, SharedTra
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from headrace.pipeline.serving.catalog_tables import Offsets, VersionKey
+    from headrace.pipeline.serving.catalog_tables.versions import Offsets, VersionKey
     from headrace.pipeline.serving.database import Database
     from headrace.runtime.clock import Clock
 

@@ -35,7 +35,7 @@ from enum import Enum, auto
 
 from headrace.pipeline.common_cut.agreement import Look, Place, agree
 from headrace.pipeline.progress.offsets import by_partition, offset_at, offsets_between
-from headrace.pipeline.serving.catalog_tables import Offsets, VersionKey
+from headrace.pipeline.serving.catalog_tables.versions import Offsets, VersionKey
 
 #: A follower with more offsets than this to read goes on by itself: its own steps may be much larger.
 MAX_BACKLOG = 100_000

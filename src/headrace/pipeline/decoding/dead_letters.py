@@ -13,10 +13,11 @@ The timestamp of a dead letter is the time of sending. With the timestamp of the
 once.
 
 **How often.** ``send`` returns when the brokers have acknowledged the dead letters. Then ``sent_up_to`` stores in the
-serving database how far they were sent (``serving.sent_dead_letters``). Then the batch is committed. A batch that is
-repeated sends only dead letters after the stored offsets. So each dead letter is sent at least once. It is sent twice
-only if the process or the database fails between the acknowledgement and the store, or if the topic refuses a record as
-too large: then up to 10,000 others may be sent again. Readers can recognize copies by topic, partition and offset.
+serving database how far they were sent (``serving.catalog_tables.sent_dead_letters``). Then the batch is committed. A
+batch that is repeated sends only dead letters after the stored offsets. So each dead letter is sent at least once. It
+is sent twice only if the process or the database fails between the acknowledgement and the store, or if the topic
+refuses a record as too large: then up to 10,000 others may be sent again. Readers can recognize copies by topic,
+partition and offset.
 
 The topic is created with the defaults of the cluster if it does not exist.
 
@@ -44,8 +45,8 @@ from headrace.pipeline.decoding.events import ERROR, HEADERS, RECORD_COLUMNS, VA
 from headrace.pipeline.progress.offsets import by_partition, updated
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.settings import Project
-from headrace.pipeline.serving.catalog_tables import Offsets
-from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
+from headrace.pipeline.serving.catalog_tables.sent_dead_letters import SentDeadLetters
+from headrace.pipeline.serving.catalog_tables.versions import Offsets
 from headrace.pipeline.spark.options import shared_client_options, short_client_options
 
 logger = getLogger(__name__)

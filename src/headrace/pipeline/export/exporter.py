@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.export.export_state import store_snapshot
 from headrace.pipeline.project.definition import Export
-from headrace.pipeline.serving.catalog_tables import VIEWS
+from headrace.pipeline.serving.catalog_tables.version_columns import schema_of
+from headrace.pipeline.serving.catalog_tables.versions import VIEWS
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.serving_state import as_of_values, serving_versions
-from headrace.pipeline.serving.version_columns import schema_of
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
 """Reads the rows of a view in batches of Arrow, with the types that its query has.
 
 The database may know less: SQLite stores times and dates as texts, both store structs as JSON. The stored schema of the
-version (``serving.version_columns``) says what they were. Memory holds one batch.
+version (``serving.catalog_tables.version_columns``) says what they were. Memory holds one batch.
 
-PostgreSQL sends the rows by COPY (``serving.arrow_postgresql``). A decimal is cast to its type there: a view that adds
-two tables up has a ``numeric`` of any scale, which would become a float.
+PostgreSQL sends the rows by COPY (``serving.queries.arrow_postgresql``). A decimal is cast to its type there: a view
+that adds two tables up has a ``numeric`` of any scale, which would become a float.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from headrace.pipeline.export.delta_types import delta_type
 from headrace.pipeline.serving.columns import arrow_column
-from headrace.pipeline.serving.sqlite_dialect import driver, quoted
+from headrace.pipeline.serving.sqlite.dialect import driver, quoted
 
 _ROWS_PER_BATCH = 20_000
 
@@ -44,8 +44,8 @@ def _of_sqlite(connection: Connection, view: str, schema: pa.Schema) -> Generato
 
 
 def _of_postgresql(connection: Connection, view: str, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
-    from headrace.pipeline.serving.arrow_postgresql import arrow_rows
-    from headrace.pipeline.serving.postgresql_dialect import driver as postgresql_driver
+    from headrace.pipeline.serving.postgresql.dialect import driver as postgresql_driver
+    from headrace.pipeline.serving.queries.arrow_postgresql import arrow_rows
 
     shown = ", ".join(_of_exact_type(field) for field in schema)
     sql = f"SELECT {shown} FROM {quoted(view)}"

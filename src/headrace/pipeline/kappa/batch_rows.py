@@ -1,7 +1,7 @@
 """Computes the rows of a micro-batch, and writes them within the transaction of the sink.
 
 A small micro-batch is computed into the memory of the driver, and upserted from there. A large one into PostgreSQL goes
-from Spark's tasks to a staging table (``serving.postgresql_staging``), so the driver's memory does not depend on the
+from Spark's tasks to a staging table (``serving.postgresql.staging``), so the driver's memory does not depend on the
 number of changed rows. The number of records decides: the number of rows is not known before they are computed.
 Tasks cost some tenths of a second, for their Python and their connections.
 
@@ -124,8 +124,8 @@ class BatchRows:
 
     @contextmanager
     def _staged(self, frame: DataFrame, batch_id: int, records: int) -> Iterator[WriteRows]:
-        from headrace.pipeline.serving import postgresql_staging
-        from headrace.pipeline.serving.postgresql_copy import StageCopy
+        from headrace.pipeline.serving.postgresql import staging as postgresql_staging
+        from headrace.pipeline.serving.postgresql.copy import StageCopy
 
         database, target = self._context.database, self._target
         with database.read() as connection:
@@ -166,7 +166,7 @@ class _ShownTable:
         self._is_serving = view.serving_version == self._version.version
 
     def repoint(self) -> None:
-        from headrace.pipeline.serving.postgresql_dialect import replace_view
+        from headrace.pipeline.serving.postgresql.dialect import replace_view
 
         if self._is_serving:
             replace_view(self._connection, self._version.view, self._select_sql)

@@ -46,9 +46,9 @@ from headrace.pipeline.query.grouping import grouping_of
 from headrace.pipeline.query.needed_columns import needed_columns, needed_event_columns, with_columns
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Offsets, Progress, Version, VersionEvent
-from headrace.pipeline.serving.catalog_tables import parse_offsets
+from headrace.pipeline.serving.catalog_tables.version_columns import set_columns
+from headrace.pipeline.serving.catalog_tables.versions import parse_offsets
 from headrace.pipeline.serving.tables import create_table, drop_table
-from headrace.pipeline.serving.version_columns import set_columns
 from headrace.pipeline.spark.job_progress import records_read, running_jobs_of_group
 from headrace.pipeline.spark.options import short_client_options
 from headrace.pipeline.spark.session import is_alive

@@ -28,7 +28,7 @@ from headrace.pipeline.query.plan import NotCombinable, analyze
 from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Version
-from headrace.pipeline.serving.version_columns import set_columns
+from headrace.pipeline.serving.catalog_tables.version_columns import set_columns
 from headrace.pipeline.spark.session import is_local, views_master
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.running_version import RunningVersion, SteppedVersion

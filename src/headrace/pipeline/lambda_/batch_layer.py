@@ -206,7 +206,7 @@ class BatchLayer:
         """
         tables = self._store.batch_tables
         if (tasks := self._tasks(cut, since)) is not None:
-            from headrace.pipeline.serving.postgresql_staging import KeysCollide
+            from headrace.pipeline.serving.postgresql.staging import KeysCollide
 
             partials, seen = self._partial_frame(cut, since, counts)
             last = None if since is None else since.batch

@@ -21,7 +21,7 @@ from headrace.pipeline.serving.tables import create_table, drop_table
 
 if TYPE_CHECKING:
     from headrace.pipeline.lambda_.tables import LambdaTables
-    from headrace.pipeline.serving.postgresql_staging import Stage
+    from headrace.pipeline.serving.postgresql.staging import Stage
     from headrace.pipeline.spark.staged_rows import Copied
 
 #: Rows of a batch per transaction, so that micro-batches can commit in between.
@@ -57,7 +57,7 @@ class BatchTables:
         :param last: the batch whose other rows are added.
         :raises KeysCollide: if two rows have the same key.
         """
-        from headrace.pipeline.serving import postgresql_staging as staging
+        from headrace.pipeline.serving.postgresql import staging
 
         table = self._created(batch, cut)
         stage = staging.create_stage(self._database, table, batch, is_ordered=False, is_logged=True)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from headrace.pipeline.lambda_.tables import LambdaTables
     from headrace.pipeline.query.aggregates import Algebra
     from headrace.pipeline.serving.database import Database
-    from headrace.pipeline.serving.postgresql_copy import StoredRows
-    from headrace.pipeline.serving.postgresql_staging import Stage
+    from headrace.pipeline.serving.postgresql.copy import StoredRows
+    from headrace.pipeline.serving.postgresql.staging import Stage
 
 _ROWS_AT_A_TIME, _BYTES_AT_A_TIME = 50_000, 64 << 20
 
@@ -88,7 +88,7 @@ class BatchTasks:
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from headrace.pipeline.serving.postgresql_copy import StageCopy, StoredRows
+        from headrace.pipeline.serving.postgresql.copy import StageCopy, StoredRows
 
         login = self._database.login()
         stored = None

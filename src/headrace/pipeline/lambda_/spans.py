@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace.pipeline.progress.offsets import is_before, is_same
-from headrace.pipeline.serving.catalog_tables import Offsets, Span
+from headrace.pipeline.serving.catalog_tables.versions import Offsets, Span
 from headrace.pipeline.serving.errors import ServingError
 
 #: Up to this many spans are not merged.

@@ -29,7 +29,7 @@ from headrace.pipeline.query.plan import HIDDEN, SortBy
 from headrace.pipeline.serving.columns import plain_strings
 from headrace.pipeline.serving.keys import canonical_keys
 from headrace.pipeline.serving.sql_views import drop_table
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 from headrace.pipeline.serving.tables import data_table
 
 if TYPE_CHECKING:

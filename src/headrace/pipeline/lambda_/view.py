@@ -24,7 +24,7 @@ from headrace.pipeline.query.plan import analyze
 from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.view_query import apply_query, empty_events
 from headrace.pipeline.serving.catalog import Batch, Version, VersionEvent
-from headrace.pipeline.serving.version_columns import set_columns
+from headrace.pipeline.serving.catalog_tables.version_columns import set_columns
 from headrace.pipeline.spark.job_progress import jobs_with_tag, records_read
 from headrace.pipeline.spark.source.log_offsets import LogOffsets
 from headrace.pipeline.spark.source.options import SourceOptions

@@ -18,8 +18,8 @@ from headrace.pipeline.management.own_offsets import own_offsets
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Progress, Report, Version, VersionState
-from headrace.pipeline.serving.schema_changes import SchemaChange, SchemaChanges
-from headrace.pipeline.serving.version_costs import Cost, VersionCosts
+from headrace.pipeline.serving.catalog_tables.schema_changes import SchemaChange, SchemaChanges
+from headrace.pipeline.serving.catalog_tables.version_costs import Cost, VersionCosts
 from headrace.runtime.clock import SystemClock
 
 if TYPE_CHECKING:

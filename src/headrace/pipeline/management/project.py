@@ -87,8 +87,8 @@ class Project:
         import pyarrow as pa  # type: ignore[import-untyped]
 
         from headrace.pipeline.serving.database_url import serving_url
-        from headrace.pipeline.serving.large_answers import LargeAnswers
-        from headrace.pipeline.serving.query import QueryService
+        from headrace.pipeline.serving.queries.large_answers import LargeAnswers
+        from headrace.pipeline.serving.queries.query import QueryService
 
         service = QueryService(serving_url(self.folder))
         try:

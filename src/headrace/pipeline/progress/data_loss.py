@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from headrace.client.errors import HeadraceError
-from headrace.pipeline.serving.catalog_tables import Progress
+from headrace.pipeline.serving.catalog_tables.versions import Progress
 
 _LOST = re.compile(r"DataLost: (.+); set failOnDataLoss to false")
 

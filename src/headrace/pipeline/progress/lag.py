@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.pipeline.progress.offsets import is_before, offsets_between, updated
-from headrace.pipeline.serving.catalog_tables import Offsets
+from headrace.pipeline.serving.catalog_tables.versions import Offsets
 
 #: The rate is measured over this time, or over the last batch if that took longer.
 _WINDOW_MS = 10_000

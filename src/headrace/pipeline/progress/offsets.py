@@ -2,7 +2,7 @@
 
 The type ``Offsets`` is by topic: ``{"clicks": {0: 17, 1: 23}}``. A partition that is not named has offset 0: nothing of
 it was read. The clients use ``TopicPartition`` as keys; Spark and JSON have partitions as texts
-(``spark.source.stream_reader``, ``serving.catalog_tables``).
+(``spark.source.stream_reader``, ``serving.catalog_tables.versions``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.pipeline.progress.ranges import OffsetRange, share_out
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.pipeline.serving.catalog_tables import Offsets
+    from headrace.pipeline.serving.catalog_tables.versions import Offsets
 
 
 def by_topic(offsets: Mapping[TopicPartition, int]) -> Offsets:

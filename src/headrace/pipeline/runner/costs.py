@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from headrace.pipeline.serving.catalog import VersionKey
-from headrace.pipeline.serving.version_costs import Cost, VersionCosts
+from headrace.pipeline.serving.catalog_tables.version_costs import Cost, VersionCosts
 from headrace.pipeline.version.metrics import PipelineMetrics, VersionCounts
 from headrace.runtime.clock import Clock
 

@@ -32,8 +32,8 @@ from headrace.pipeline.runner.retries import Retries
 from headrace.pipeline.runner.starts import Starts
 from headrace.pipeline.runner.view_switch import Outcome, ViewSwitch
 from headrace.pipeline.serving.catalog import DesiredState, Version, VersionEvent, VersionKey, VersionState, View
+from headrace.pipeline.serving.catalog_tables.version_costs import VersionCosts
 from headrace.pipeline.serving.errors import IllegalTransition
-from headrace.pipeline.serving.version_costs import VersionCosts
 from headrace.pipeline.version.context import RunContext
 from headrace.pipeline.version.failures import FailureKind, classify_failure, summary_of
 from headrace.pipeline.version.running_version import RunningVersion

@@ -3,7 +3,8 @@
 All versions share one Java process. A query that needs more memory than there is ends the process for all of them. What
 is known then is only which versions were working. So after a crash:
 
-1. Each kind of work that was in progress counts one crash (``serving.java_crashes``; the next process reads it too).
+1. Each kind of work that was in progress counts one crash (``serving.catalog_tables.java_crashes``; the next process
+   reads it too).
 2. A version with a crash is a suspect. Suspects are tried one at a time: the first one starts alone, the next one when
    the trial of the first is over. All other versions wait until all trials are over, one minute at most. So if the Java
    process dies before that, the suspect on trial caused it.
@@ -21,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from headrace.pipeline.serving.catalog import VersionKey
+from headrace.pipeline.serving.catalog_tables.java_crashes import Crashes, JavaCrashes
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable
-from headrace.pipeline.serving.java_crashes import Crashes, JavaCrashes
 from headrace.runtime.clock import Clock
 
 MAX_CRASHES = 2

@@ -27,8 +27,8 @@ from headrace.pipeline.runner.lifecycle import Lifecycle
 from headrace.pipeline.runner.quarantine import Quarantine
 from headrace.pipeline.runner.requests import RequestRouter
 from headrace.pipeline.serving.catalog import DesiredState, Version, VersionState
+from headrace.pipeline.serving.catalog_tables.java_crashes import JavaCrashes
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, IllegalTransition
-from headrace.pipeline.serving.java_crashes import JavaCrashes
 from headrace.pipeline.spark.java_process import ExternalJava, JavaControl, JavaGone
 from headrace.pipeline.version.context import RunContext
 

@@ -18,7 +18,8 @@ from dataclasses import asdict
 import sqlalchemy
 from sqlalchemy import Connection, Row, Table
 
-from headrace.pipeline.serving.catalog_tables import (
+from headrace.pipeline.serving.catalog_tables.version_states import DesiredState, VersionEvent, VersionState, next_state
+from headrace.pipeline.serving.catalog_tables.versions import (
     BATCHES,
     METADATA,
     OF_VERSIONS,
@@ -44,7 +45,6 @@ from headrace.pipeline.serving.change_tables import OF_CHANGES, OF_COLUMNS, told
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView
 from headrace.pipeline.serving.sql_views import check_view_name, drop_table, drop_view, repoint_view
-from headrace.pipeline.serving.version_states import DesiredState, VersionEvent, VersionState, next_state
 from headrace.runtime.clock import Clock, SystemClock
 
 
@@ -56,7 +56,7 @@ class Catalog:
         self._clock = clock or SystemClock()
         with database.begin() as connection:
             if not database.is_sqlite:
-                from headrace.pipeline.serving.postgresql_dialect import create_gate
+                from headrace.pipeline.serving.postgresql.dialect import create_gate
 
                 create_gate(connection)  # for its lock, so that two processes do not create the tables at once
             METADATA.create_all(connection)

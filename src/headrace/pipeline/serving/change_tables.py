@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Integer, Table, Text
 
-from headrace.pipeline.serving.catalog_tables import METADATA
+from headrace.pipeline.serving.catalog_tables.versions import METADATA
 
 FOLLOWED = Table(
     "headrace_followed",

@@ -37,7 +37,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeEngine
 
 from headrace.pipeline.serving.errors import UnsuitableSchema
-from headrace.pipeline.serving.formats import jsonable
+from headrace.pipeline.serving.queries.formats import jsonable
 
 _REPLACEMENT = "\ufffd"
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from sqlalchemy import ColumnElement, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from headrace.pipeline.serving import sqlite_dialect
 from headrace.pipeline.serving.database_url import parse_url
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable
+from headrace.pipeline.serving.sqlite import dialect as sqlite_dialect
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -138,9 +138,9 @@ class Database:
         return {**arguments, **_postgresql().CONNECT_ARGUMENTS}
 
     def drop_stages(self, table_name: str) -> None:
-        """Drops what a crash has left of rows that Spark's tasks have copied for a table (``postgresql_staging``)."""
+        """Drops what a crash has left of rows that Spark's tasks have copied for a table (``postgresql.staging``)."""
         if not self.is_sqlite:
-            from headrace.pipeline.serving import postgresql_staging
+            from headrace.pipeline.serving.postgresql import staging as postgresql_staging
 
             postgresql_staging.drop_stages(self, table_name)
 
@@ -176,7 +176,7 @@ class Database:
 
 
 def _postgresql() -> ModuleType:
-    from headrace.pipeline.serving import postgresql_dialect
+    from headrace.pipeline.serving.postgresql import dialect as postgresql_dialect
 
     return postgresql_dialect
 

@@ -19,7 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from headrace.pipeline.serving.columns import as_text, plain_strings, python_values
-from headrace.pipeline.serving.formats import jsonable
+from headrace.pipeline.serving.queries.formats import jsonable
 
 MAX_KEY_BYTES = 1000
 _NEEDS_ESCAPES = r'["\\\x00-\x1f]'

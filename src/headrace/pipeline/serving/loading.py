@@ -9,10 +9,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import sqlalchemy
 from sqlalchemy import Connection, Table
 
-from headrace.pipeline.serving import sqlite_loading
 from headrace.pipeline.serving.columns import arrow_column
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.serving.keys import canonical_keys
+from headrace.pipeline.serving.sqlite import loading as sqlite_loading
 
 _KEYS_PER_STATEMENT = 50_000
 
@@ -25,7 +25,7 @@ def insert(connection: Connection, table: Table, rows: pa.Table, batch_id: int |
     if connection.dialect.name == "sqlite":
         sqlite_loading.insert(connection, table, rows, update=update)
     else:
-        from headrace.pipeline.serving import postgresql_loading
+        from headrace.pipeline.serving.postgresql import loading as postgresql_loading
 
         postgresql_loading.insert(connection, table, rows, update=update)
 

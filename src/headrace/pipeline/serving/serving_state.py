@@ -6,7 +6,7 @@ import json
 
 from sqlalchemy import Row, Select, select
 
-from headrace.pipeline.serving.catalog_tables import PROGRESS, VERSIONS, VIEWS
+from headrace.pipeline.serving.catalog_tables.versions import PROGRESS, VERSIONS, VIEWS
 
 
 def serving_versions() -> Select[tuple[object, ...]]:

@@ -11,7 +11,7 @@ import re
 from sqlalchemy import Connection, inspect
 
 from headrace.pipeline.serving.errors import UnsuitableSchema
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 
 #: PostgreSQL cuts names after 63 bytes. The tables of a view have its name and up to thirteen more characters.
 _MAX_VIEW_NAME_BYTES = 50
@@ -41,7 +41,7 @@ def repoint_view(connection: Connection, name: str, select_sql: str) -> None:
     """
     _check_is_ours(connection, name)
     if connection.dialect.name == "postgresql":
-        from headrace.pipeline.serving.postgresql_dialect import replace_view, with_gate_closed
+        from headrace.pipeline.serving.postgresql.dialect import replace_view, with_gate_closed
 
         with_gate_closed(connection, lambda: replace_view(connection, name, select_sql))
         return
@@ -55,7 +55,7 @@ def drop_view(connection: Connection, name: str) -> None:
     """Drops the SQL view, if it exists."""
     _check_is_ours(connection, name)
     if connection.dialect.name == "postgresql":
-        from headrace.pipeline.serving import postgresql_dialect
+        from headrace.pipeline.serving.postgresql import dialect as postgresql_dialect
 
         postgresql_dialect.with_gate_closed(connection, lambda: postgresql_dialect.drop_view(connection, name))
     else:

@@ -16,7 +16,7 @@ from headrace.pipeline.serving.columns import column_type
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.serving.keys import canonical_keys
 from headrace.pipeline.serving.sql_views import check_view_name, drop_table, drop_view, repoint_view
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 
 __all__ = ["canonical_keys", "check_view_name", "create_table", "data_table", "drop_table", "drop_view",
            "index_name", "quoted", "repoint_view", "select_all"]  # fmt: skip

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from headrace.pipeline.serving.schema_changes import Place, SchemaChange
+from headrace.pipeline.serving.catalog_tables.schema_changes import Place, SchemaChange
 
 #: At least this many records in a row must lack a column, if only records are known and not their schemas.
 _ENOUGH = 100

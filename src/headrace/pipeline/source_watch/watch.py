@@ -31,7 +31,7 @@ from headrace.pipeline.decoding.registry import RegistryUnavailable
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.source_definition import SourceDefinition
 from headrace.pipeline.serving.catalog import DesiredState, Version, VersionKey
-from headrace.pipeline.serving.schema_changes import Place, SchemaChange, SchemaChanges, VersionChanges
+from headrace.pipeline.serving.catalog_tables.schema_changes import Place, SchemaChange, SchemaChanges, VersionChanges
 from headrace.pipeline.source_watch.field_counts import FieldCounts, Fields
 from headrace.pipeline.source_watch.record_fields import ReadFields, fields_reader, is_exact
 from headrace.pipeline.spark.options import short_client_options

@@ -1,6 +1,6 @@
 """Copies the rows of a DataFrame from Spark's tasks to a staging table of PostgreSQL, without the driver.
 
-Each task of the frame copies its rows by a connection of its own (``serving.postgresql_copy``). It returns one row to
+Each task of the frame copies its rows by a connection of its own (``serving.postgresql.copy``). It returns one row to
 the driver: the number of rows. Tasks work in parallel, so the database gets as many connections as Spark has cores.
 """
 
@@ -17,7 +17,7 @@ from headrace.pipeline.serving.errors import DatabaseUnreachable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.pipeline.serving.postgresql_copy import StageCopy
+    from headrace.pipeline.serving.postgresql.copy import StageCopy
 
 _RESULT = "part INT, row_count BIGINT"
 
@@ -60,7 +60,7 @@ def copy_rows(frame: DataFrame, copy: StageCopy) -> Copied:
     """
     from pyspark.errors import PySparkException
 
-    from headrace.pipeline.serving.postgresql_copy import NOT_CONNECTED
+    from headrace.pipeline.serving.postgresql.copy import NOT_CONNECTED
 
     try:
         done = frame.mapInArrow(_CopyTask(copy), _RESULT).collect()

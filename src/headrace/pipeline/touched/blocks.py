@@ -29,7 +29,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, LargeBinary, MetaData, Table
 
 from headrace.pipeline.serving.gathered_batches import gathered
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 from headrace.pipeline.serving.tables import create_table
 
 if TYPE_CHECKING:
@@ -169,11 +169,11 @@ class BlockTable:
         rows = zip(blocks["bucket"].to_pylist(), [bits] * blocks.num_rows, blocks["rows"].to_pylist(), strict=True)
         names = f'{quoted(self.name)} ("bucket", "bits", "rows")'
         if connection.dialect.name == "sqlite":
-            from headrace.pipeline.serving.sqlite_dialect import driver
+            from headrace.pipeline.serving.sqlite.dialect import driver
 
             driver(connection).executemany(f"INSERT INTO {names} VALUES (?, ?, ?)", rows)
         else:
-            from headrace.pipeline.serving.postgresql_loading import copy_values
+            from headrace.pipeline.serving.postgresql.loading import copy_values
 
             copy_values(connection, names, ("int8", "int4", "bytea"), rows)
 

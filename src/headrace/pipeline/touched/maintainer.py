@@ -30,7 +30,7 @@ from headrace.pipeline.query.row_keys import identifying_columns
 from headrace.pipeline.query.validation import empty_query
 from headrace.pipeline.query.view_query import apply_query
 from headrace.pipeline.serving.catalog import Offsets, Progress
-from headrace.pipeline.serving.version_columns import set_columns
+from headrace.pipeline.serving.catalog_tables.version_columns import set_columns
 from headrace.pipeline.spark.packed_rows import packed
 from headrace.pipeline.touched.bag import Bag
 from headrace.pipeline.touched.building import Builder, BuildStopped, Counts

@@ -38,7 +38,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 from headrace.pipeline.serving.tables import create_table, index_name
 from headrace.pipeline.touched.bag import COUNT, Bag
 from headrace.pipeline.touched.blocks import BlockTable
@@ -140,11 +140,11 @@ class StateTable:
 def add_rows(connection: Connection, table: Table, rows: pa.Table) -> None:
     """Inserts rows; of rows that are there, adds to the columns that ``table.info["summed"]`` names."""
     if connection.dialect.name == "sqlite":
-        from headrace.pipeline.serving import sqlite_loading
+        from headrace.pipeline.serving.sqlite import loading as sqlite_loading
 
         sqlite_loading.insert(connection, table, rows, update=True)
     else:
-        from headrace.pipeline.serving import postgresql_loading
+        from headrace.pipeline.serving.postgresql import loading as postgresql_loading
 
         postgresql_loading.insert(connection, table, rows, update=True)
 

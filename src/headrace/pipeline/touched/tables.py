@@ -28,7 +28,7 @@ from sqlalchemy import Connection, Index, Table
 from headrace.pipeline.query.plan import SortBy
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DuplicateKey
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 from headrace.pipeline.serving.tables import canonical_keys, create_table, data_table, index_name
 from headrace.pipeline.touched.bag import COUNT, Bag
 from headrace.pipeline.touched.state_table import remove_zero

@@ -61,7 +61,7 @@ class RunningVersion(ABC):
         :param source: the source whose records do not decode; None if the version has only records of its own.
         """
         from headrace.pipeline.decoding.dead_letters import DeadLetters
-        from headrace.pipeline.serving.sent_dead_letters import SentDeadLetters
+        from headrace.pipeline.serving.catalog_tables.sent_dead_letters import SentDeadLetters
 
         sent = SentDeadLetters(self.context.database, *self.version.key)
         topic = source.dead_letters if source is not None else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from headrace.pipeline.serving.catalog_tables import COSTS, VersionKey
+from headrace.pipeline.serving.catalog_tables.versions import COSTS, VersionKey
 from headrace.pipeline.serving.database import Database
 
 

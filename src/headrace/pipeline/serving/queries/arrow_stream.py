@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.pipeline.serving.arrow_values import ArrowRows, as_type, common_type
-from headrace.pipeline.serving.spool import Spool, SpoolFile
+from headrace.pipeline.serving.queries.arrow_values import ArrowRows, as_type, common_type
+from headrace.pipeline.serving.queries.spool import Spool, SpoolFile
 
 if TYPE_CHECKING:
     from headrace.views.answers import AsOf

@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from sqlalchemy import Connection, Table
 
 from headrace.pipeline.serving.columns import stored
-from headrace.pipeline.serving.sqlite_dialect import driver, quoted
+from headrace.pipeline.serving.sqlite.dialect import driver, quoted
 
 _SORT_FROM_ROWS = 10_000
 

@@ -23,7 +23,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from headrace.pipeline.serving.errors import DatabaseBusy, UnsuitableSchema
-from headrace.pipeline.serving.sqlite_dialect import quoted
+from headrace.pipeline.serving.sqlite.dialect import quoted
 
 GATE = "headrace_gate"
 #: The exceptions for a broken connection, raised by SQLAlchemy or by the driver itself.

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from headrace.pipeline.serving.answer_limits import Row, blocks
 from headrace.pipeline.serving.errors import ONE_STATEMENT, ONLY_READING, NotReadOnly, QueryError, too_slow
-from headrace.pipeline.serving.sqlite_dialect import driver
+from headrace.pipeline.serving.queries.answer_limits import Row, blocks
+from headrace.pipeline.serving.sqlite.dialect import driver
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from headrace.pipeline.serving.arrow_values import ArrowRows
+    from headrace.pipeline.serving.queries.arrow_values import ArrowRows
 
 #: Bytes of one value at most. SQL can produce large values without reading any.
 _MAX_VALUE_BYTES = 1 << 20
@@ -74,7 +74,7 @@ def opened(connection: Connection, sql: str, timeout_ms: int, clock: Clock) -> I
 
 @dataclass(frozen=True)
 class SqliteQuery:
-    """A statement that SQLite is running; see :class:`~headrace.pipeline.serving.open_query.OpenQuery`."""
+    """A statement that SQLite is running; see :class:`~headrace.pipeline.serving.queries.open_query.OpenQuery`."""
 
     columns: list[str]
     views_read: set[str]
@@ -88,7 +88,7 @@ class SqliteQuery:
             yield block
 
     def arrow(self) -> ArrowRows:
-        from headrace.pipeline.serving.arrow_values import ArrowRows, batch_of, declared_type
+        from headrace.pipeline.serving.queries.arrow_values import ArrowRows, batch_of, declared_type
 
         texts = self.declared_types(self.views_read)
         types = [declared_type(texts.get(name, "")) for name in self.columns]

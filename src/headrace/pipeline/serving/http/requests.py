@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from headrace.pipeline.serving.errors import ServingError
-from headrace.pipeline.serving.query import DEFAULT_LIMIT, DEFAULT_TIMEOUT_MS
+from headrace.pipeline.serving.queries.query import DEFAULT_LIMIT, DEFAULT_TIMEOUT_MS
 
 #: The rows of an answer, or of a page of one, that is held in memory.
 MAX_LIMIT = 100_000

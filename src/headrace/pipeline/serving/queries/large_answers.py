@@ -26,11 +26,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from headrace.pipeline.serving.answer_limits import MAX_ANSWER_BYTES, Row
 from headrace.pipeline.serving.errors import PageGone
-from headrace.pipeline.serving.formats import jsonable, plain_cell
-from headrace.pipeline.serving.query import QueryService
-from headrace.pipeline.serving.spool import Spool, SpoolFile
+from headrace.pipeline.serving.queries.answer_limits import MAX_ANSWER_BYTES, Row
+from headrace.pipeline.serving.queries.formats import jsonable, plain_cell
+from headrace.pipeline.serving.queries.query import QueryService
+from headrace.pipeline.serving.queries.spool import Spool, SpoolFile
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.views.answers import AsOf
 
@@ -98,7 +98,7 @@ class LargeAnswers:
         :param limit: None for all rows.
         :raises AnswerTooLarge: if there is no room for the answer.
         """
-        from headrace.pipeline.serving.arrow_stream import as_of_metadata, write_stream
+        from headrace.pipeline.serving.queries.arrow_stream import as_of_metadata, write_stream
 
         self.drop_old_pages()
         with self._service.open(sql, timeout_ms=timeout_ms) as (query, as_of):

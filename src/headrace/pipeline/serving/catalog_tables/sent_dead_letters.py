@@ -7,7 +7,7 @@ sent. A second copy is possible only after a crash between the acknowledgement a
 
 from __future__ import annotations
 
-from headrace.pipeline.serving.catalog_tables import DEAD_LETTERS, Offsets, offsets_text, parse_offsets
+from headrace.pipeline.serving.catalog_tables.versions import DEAD_LETTERS, Offsets, offsets_text, parse_offsets
 from headrace.pipeline.serving.database import Database
 
 

@@ -22,13 +22,14 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, select
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
-from headrace.pipeline.serving import query_sqlite, sqlite_dialect
-from headrace.pipeline.serving.answer_limits import fetch
-from headrace.pipeline.serving.catalog_tables import PROGRESS, REPORTS, VERSIONS, VIEWS, parse_offsets
+from headrace.pipeline.serving.catalog_tables.version_states import VersionState
+from headrace.pipeline.serving.catalog_tables.versions import PROGRESS, REPORTS, VERSIONS, VIEWS, parse_offsets
 from headrace.pipeline.serving.database_url import parse_url
 from headrace.pipeline.serving.errors import DatabaseUnreachable, NotServed, QueryError, ServingError, UnknownView
-from headrace.pipeline.serving.open_query import OpenQuery
-from headrace.pipeline.serving.version_states import VersionState
+from headrace.pipeline.serving.queries import query_sqlite
+from headrace.pipeline.serving.queries.answer_limits import fetch
+from headrace.pipeline.serving.queries.open_query import OpenQuery
+from headrace.pipeline.serving.sqlite import dialect as sqlite_dialect
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.views.answers import AsOf
 
@@ -66,7 +67,8 @@ class QueryService:
         self._path = Path(parsed.database or "") if parsed.drivername == "sqlite" else None
         self._open_query: Callable[[Connection, str, int, Clock], AbstractContextManager[OpenQuery]]
         if self._path is None:
-            from headrace.pipeline.serving import postgresql_dialect, query_postgresql
+            from headrace.pipeline.serving.postgresql import dialect as postgresql_dialect
+            from headrace.pipeline.serving.queries import query_postgresql
 
             self._engine = postgresql_dialect.open_engine(parsed, read_only=True)
             self._open_query = query_postgresql.opened
@@ -126,7 +128,7 @@ class QueryService:
 
     def key_of(self, view: str, version: int) -> tuple[str, ...] | None:
         """The columns that identify a row of a view; None if none are known to."""
-        from headrace.pipeline.serving.version_columns import key_of
+        from headrace.pipeline.serving.catalog_tables.version_columns import key_of
 
         with self._snapshot() as connection:
             has_keys = inspect(connection).has_table("headrace_keys")
@@ -183,7 +185,7 @@ class QueryService:
         """
         try:
             if self._path is None:
-                from headrace.pipeline.serving.postgresql_dialect import enter_gate
+                from headrace.pipeline.serving.postgresql.dialect import enter_gate
 
                 enter_gate(connection)
             else:

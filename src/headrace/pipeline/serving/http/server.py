@@ -43,11 +43,11 @@ from headrace.pipeline.serving.errors import (
     ServerBusy,
     ServingError,
 )
-from headrace.pipeline.serving.formats import answer_value
-from headrace.pipeline.serving.http_answers import LargeResponse, page_response
-from headrace.pipeline.serving.http_requests import CSV, JSON, BadRequest, QueryRequest, query_request
-from headrace.pipeline.serving.large_answers import LargeAnswers
-from headrace.pipeline.serving.query import QueryService
+from headrace.pipeline.serving.http.answers import LargeResponse, page_response
+from headrace.pipeline.serving.http.requests import CSV, JSON, BadRequest, QueryRequest, query_request
+from headrace.pipeline.serving.queries.formats import answer_value
+from headrace.pipeline.serving.queries.large_answers import LargeAnswers
+from headrace.pipeline.serving.queries.query import QueryService
 from headrace.properties import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Table, select
 
-from headrace.pipeline.serving.catalog_tables import VersionKey
+from headrace.pipeline.serving.catalog_tables.versions import VersionKey
 from headrace.pipeline.serving.change_tables import OF_COLUMNS, VERSION_KEYS, VERSION_SCHEMAS
 from headrace.pipeline.serving.database import Database
 

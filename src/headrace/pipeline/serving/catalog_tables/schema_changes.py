@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from headrace.pipeline.serving.catalog_tables import SCHEMA_CHANGES, VersionKey
+from headrace.pipeline.serving.catalog_tables.versions import SCHEMA_CHANGES, VersionKey
 from headrace.pipeline.serving.database import Database
 
 

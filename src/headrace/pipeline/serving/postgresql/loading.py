@@ -14,10 +14,10 @@ from psycopg import sql
 from sqlalchemy import Connection, Table
 
 from headrace.pipeline.serving.columns import stored
-from headrace.pipeline.serving.postgresql_copy import as_csv
-from headrace.pipeline.serving.postgresql_dialect import driver
-from headrace.pipeline.serving.sqlite_dialect import quoted
-from headrace.pipeline.serving.sqlite_loading import in_order, on_conflict
+from headrace.pipeline.serving.postgresql.copy import as_csv
+from headrace.pipeline.serving.postgresql.dialect import driver
+from headrace.pipeline.serving.sqlite.dialect import quoted
+from headrace.pipeline.serving.sqlite.loading import in_order, on_conflict
 
 _COPY_FROM_ROWS = 2_000
 _ROWS_PER_WRITE = 65_536

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import BigInteger, Column, Double, Identity, Integer, MetaData, Table, Text
 
-from headrace.pipeline.serving.version_states import DesiredState, VersionState
+from headrace.pipeline.serving.catalog_tables.version_states import DesiredState, VersionState
 
 #: The name of a view and the number of a version.
 VersionKey = tuple[str, int]

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from headrace.pipeline.serving.answer_limits import Row
-from headrace.pipeline.serving.formats import plain_cell
+from headrace.pipeline.serving.queries.answer_limits import Row
+from headrace.pipeline.serving.queries.formats import plain_cell
 
 _OF_KINDS: dict[frozenset[type], pa.DataType] = {
     frozenset({bool}): pa.bool_(),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.pipeline.serving.catalog_tables import JAVA_DEATHS, VersionKey
+from headrace.pipeline.serving.catalog_tables.versions import JAVA_DEATHS, VersionKey
 from headrace.pipeline.serving.database import Database
 
 

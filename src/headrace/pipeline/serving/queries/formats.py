@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.pipeline.serving.query import Answer
+    from headrace.pipeline.serving.queries.query import Answer
 
 _REPLACEMENT = "\ufffd"
 _NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}

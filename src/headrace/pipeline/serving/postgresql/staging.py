@@ -4,7 +4,7 @@
 
     headrace_stage_<hash of the table's name>_<batch>_<try>           the rows, without an index
     headrace_stage_<hash of the table's name>_<batch>_<try>_parts     the tasks that have copied their rows
-                                                                      (``postgresql_copy``)
+                                                                      (``copy``)
 
 Rows go from the tasks to the database, not through the driver, so the driver's memory does not depend on their number.
 The driver creates the stage. In its transaction it brings the rows into the table of the view, in one of two ways:
@@ -34,10 +34,10 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import DatabaseBusy, DatabaseUnreachable, ServingError
-from headrace.pipeline.serving.postgresql_copy import ORDER, parts_of
-from headrace.pipeline.serving.postgresql_dialect import with_gate_closed
-from headrace.pipeline.serving.sqlite_dialect import quoted
-from headrace.pipeline.serving.sqlite_loading import on_conflict
+from headrace.pipeline.serving.postgresql.copy import ORDER, parts_of
+from headrace.pipeline.serving.postgresql.dialect import with_gate_closed
+from headrace.pipeline.serving.sqlite.dialect import quoted
+from headrace.pipeline.serving.sqlite.loading import on_conflict
 
 logger = getLogger(__name__)
 _PREFIX = "headrace_stage_"

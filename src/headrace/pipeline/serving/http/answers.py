@@ -18,9 +18,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headrace.pipeline.serving.formats import plain_cell
-from headrace.pipeline.serving.http_requests import CSV, MEDIA_TYPES
-from headrace.pipeline.serving.large_answers import LargeAnswer, Page, csv_lines
+from headrace.pipeline.serving.http.requests import CSV, MEDIA_TYPES
+from headrace.pipeline.serving.queries.formats import plain_cell
+from headrace.pipeline.serving.queries.large_answers import LargeAnswer, Page, csv_lines
 from headrace.views.answers import AsOf
 
 logger = logging.getLogger(__name__)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import psycopg
 from sqlalchemy import Connection
 
-from headrace.pipeline.serving.answer_limits import Row, blocks
 from headrace.pipeline.serving.errors import ONE_STATEMENT, ONLY_READING, NotReadOnly, QueryError, too_slow
-from headrace.pipeline.serving.postgresql_dialect import driver
+from headrace.pipeline.serving.postgresql.dialect import driver
+from headrace.pipeline.serving.queries.answer_limits import Row, blocks
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from headrace.pipeline.serving.arrow_values import ArrowRows
+    from headrace.pipeline.serving.queries.arrow_values import ArrowRows
 
 #: Rows that are fetched before their size is checked.
 _ROWS_AT_A_TIME = 100
@@ -57,7 +57,7 @@ def opened(connection: Connection, sql: str, timeout_ms: int, clock: Clock) -> I
 
 @dataclass(frozen=True)
 class PostgresqlQuery:
-    """A statement that PostgreSQL is running; see :class:`~headrace.pipeline.serving.open_query.OpenQuery`."""
+    """A statement that PostgreSQL is running; see :class:`~headrace.pipeline.serving.queries.open_query.OpenQuery`."""
 
     columns: list[str]
     views_read: set[str]
@@ -71,7 +71,7 @@ class PostgresqlQuery:
             yield block
 
     def arrow(self) -> ArrowRows:
-        from headrace.pipeline.serving.arrow_postgresql import arrow_rows
+        from headrace.pipeline.serving.queries.arrow_postgresql import arrow_rows
 
         return arrow_rows(self.cursor.connection, self.sql, list(self.cursor.description or ()), self.check_time)
 

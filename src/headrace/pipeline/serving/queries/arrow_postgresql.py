@@ -40,9 +40,9 @@ from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGconn
 
-from headrace.pipeline.serving.arrow_values import ArrowRows
 from headrace.pipeline.serving.errors import ONE_STATEMENT, NotReadOnly, QueryError
-from headrace.pipeline.serving.formats import plain_cell
+from headrace.pipeline.serving.queries.arrow_values import ArrowRows
+from headrace.pipeline.serving.queries.formats import plain_cell
 
 _BLOCK_BYTES = 8 << 20
 #: How long to wait for bytes before the time of the query is checked again.

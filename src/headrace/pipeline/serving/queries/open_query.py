@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.pipeline.serving.answer_limits import Row, Rows
+from headrace.pipeline.serving.queries.answer_limits import Row, Rows
 
 if TYPE_CHECKING:
-    from headrace.pipeline.serving.arrow_values import ArrowRows
+    from headrace.pipeline.serving.queries.arrow_values import ArrowRows
 
 
 class OpenQuery(Protocol):
