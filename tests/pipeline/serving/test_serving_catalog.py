@@ -230,6 +230,11 @@ def test_a_name_that_cannot_be_a_views_is_refused():
     for name in ("", "Pages", "1st", "a b", "headrace_views", "pg_x", "x" * 51):
         with pytest.raises(UnsuitableSchema, match="cannot be the name of a view"):
             check_view_name(name)
+    for name in ("user", "order", "limit", "current_user", "index", "values"):
+        with pytest.raises(UnsuitableSchema, match=f"SELECT . FROM {name} would fail"):
+            check_view_name(name)
+    for name in ("users", "orders", "plan", "view", "day", "key", "count", "date", "timestamp"):
+        check_view_name(name)
 
 
 def test_another_process_sees_the_same_catalog(catalog, database_url):

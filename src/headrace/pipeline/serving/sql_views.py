@@ -7,6 +7,8 @@ together or not at all; both databases have transactional DDL.
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 
 from sqlalchemy import Connection, inspect
 
@@ -24,14 +26,33 @@ def check_view_name(name: str) -> None:
     """
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or len(name) > _MAX_VIEW_NAME_BYTES:
         raise UnsuitableSchema(
-            f"{name!r} cannot be the name of a view: use at most {_MAX_VIEW_NAME_BYTES} of a-z, 0-9 "
-            "and _, and no digit "
-            "first"
+            f"{name!r} cannot be the name of a view: use at most {_MAX_VIEW_NAME_BYTES} of a-z, 0-9 and _, and no "
+            "digit first"
         )
     if name.startswith(("headrace_", "sqlite_", "pg_")):
         raise UnsuitableSchema(
             f"{name!r} cannot be the name of a view: names of system tables begin with headrace_, sqlite_ or pg_"
         )
+    if _is_keyword(name):
+        raise UnsuitableSchema(
+            f"{name!r} cannot be the name of a view: it is a word of SQL, so SELECT * FROM {name} would fail or mean "
+            "something else; use another word, such as the plural"
+        )
+
+
+def _is_keyword(name: str) -> bool:
+    """Whether SQLite or PostgreSQL takes the name for a word of SQL. ``user`` is a function of PostgreSQL."""
+    from sqlalchemy.dialects.postgresql.base import RESERVED_WORDS
+
+    if name in RESERVED_WORDS:
+        return True
+    with closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            connection.execute(f"CREATE VIEW {name} AS SELECT 1")
+            connection.execute(f"SELECT * FROM {name}")
+        except sqlite3.OperationalError:
+            return True
+    return False
 
 
 def repoint_view(connection: Connection, name: str, select_sql: str) -> None:
