@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kept_view_harness import KeptView
-from kept_view_harness import _bag as bag
-from kept_view_harness import _difference as difference
 from query_grammar import KINDS, SCHEMAS, Query, Record
 
 from headrace.pipeline.project.decode import FileText
@@ -61,18 +59,6 @@ class ComposedView(KeptView):
     def has_begun(self) -> bool:
         with self._context.database.read() as connection:
             return self._context.catalog.progress(connection, *self.version.key) is not None
-
-    def check(self) -> None:
-        """Checks the rows. How many records do not decode, and are counted, is the subject of other tests."""
-        with self._context.database.read() as connection:
-            progress = self._context.catalog.progress(connection, *self.version.key)
-            sql = self._context.catalog.version(*self.version.key, connection).select_sql
-            if progress is None:  # no version has begun
-                return
-            assert sql is not None
-            seen = bag(connection.exec_driver_sql(sql.replace("%", "%%")).fetchall())
-        expected, _ = self._expected(progress.offsets)
-        assert seen == expected, difference(self, progress, seen, expected)
 
     def _expected(self, offsets):
         composed = self.definition
