@@ -44,6 +44,7 @@ def test_each_of_them_is_killed(postgresql_harness, mortal_postgresql):
     mortal_postgresql.start()
     harness.comes_to_a_random_point()
     kill_the_driver(harness)
+    harness.sees_equal_offsets()
     harness.ends_well()
 
 

@@ -10,12 +10,13 @@ processes that run in parallel do the same twice. ``HEADRACE_SOAK`` is the numbe
 import os
 import random
 import threading
+import time
 from pathlib import Path
 
 from clicks_truth import Clicks, Sample, Watcher, check_everything, make_topic
 from lasting_server import Server
 from shop import Orders, Shop, ShopSample
-from views_process import VIEWS, ViewsProject
+from views_process import PATIENCE_S, VIEWS, ViewsProject
 
 IS_SOAK = "HEADRACE_SOAK" in os.environ
 KILLS = int(os.environ.get("HEADRACE_SOAK", "1"))
@@ -26,6 +27,8 @@ _HISTORY = 6000
 _MOST_BETWEEN_KILLS = 1500
 #: Of a view of the shop, whose records are fewer.
 _MOST_OF_SHOP = 60
+#: So many commits of both views, one after the other.
+_EQUAL_CUTS = 5
 
 
 class ViewsHarness:
@@ -76,6 +79,16 @@ class ViewsHarness:
 
     def hesitates(self, at_most_s: float) -> None:
         threading.Event().wait(self.pick.random() * at_most_s)
+
+    def sees_equal_offsets(self) -> None:
+        """For a while, each statement that reads both views of clicks sees them at the same offsets, and they go on."""
+        began_s = time.monotonic()
+        cuts: set[str] = set()
+        while len(cuts) < _EQUAL_CUTS:
+            assert time.monotonic() - began_s < PATIENCE_S, f"{VIEWS} are seldom at the same offsets: {cuts}"
+            answer = self.project.reader.query(f"SELECT count(*) FROM {VIEWS[0]} CROSS JOIN {VIEWS[1]}")
+            first, second = (each.offsets for each in answer.as_of)
+            cuts = cuts | {str(first)} if first == second else set()
 
     def ends_well(self) -> None:
         """All views are what the topics say, and so was everything that readers were told meanwhile."""
