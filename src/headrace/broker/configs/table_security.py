@@ -119,8 +119,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "org.apache.kafka.sasl.oauthbearer.allowed.urls must have it, too."),
     ConfigKey("org.apache.kafka.sasl.oauthbearer.allowed.urls", LIST, (), items(), MEDIUM, READ_ONLY,
         "The URLs from which a broker may read keys and tokens for OAUTHBEARER. Kafka has it as a property of the Java "
-        "process. "
-        "The environment variable ORG_APACHE_KAFKA_SASL_OAUTHBEARER_ALLOWED_URLS adds to it."),
+        "process. The environment variable ORG_APACHE_KAFKA_SASL_OAUTHBEARER_ALLOWED_URLS adds to it."),
     ConfigKey("sasl.oauthbearer.expected.audience", LIST, (), items(), LOW, READ_ONLY,
         "A token must be for one of these audiences. Unset: the audience is not checked."),
     ConfigKey("sasl.oauthbearer.expected.issuer", STRING, None, None, LOW, READ_ONLY,

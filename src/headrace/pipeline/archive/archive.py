@@ -226,9 +226,8 @@ class Archive:
             if firsts[partition] > start:
                 raise DataLost(
                     f"offsets {start} to {firsts[partition] - 1} of {partition} were deleted from the log "
-                    "before they were archived: "
-                    f"the log begins at {firsts[partition]} now; make retention longer than the time between batches; "
-                    f"{self.advice(topic)}"
+                    f"before they were archived: the log begins at {firsts[partition]} now; make retention longer than "
+                    f"the time between batches; {self.advice(topic)}"
                 )
             missing.append(OffsetRange(*partition, start, end))
         return missing, None if topic_id is None else str(topic_id)

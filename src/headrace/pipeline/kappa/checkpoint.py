@@ -105,6 +105,5 @@ def check_belongs_to(checkpoint: Checkpoint, progress: Progress | None, label: s
     if progress is not None and checkpoint.offsets(progress.batch_id) != progress.offsets:
         raise WrongCheckpoint(
             f"the serving database has {label} up to batch {committed}, but its checkpoint "
-            f"{checkpoint.path} does not have "
-            f"that batch: the checkpoint was lost or is another one; {advice}"
+            f"{checkpoint.path} does not have that batch: the checkpoint was lost or is another one; {advice}"
         )

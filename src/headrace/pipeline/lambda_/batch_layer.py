@@ -180,8 +180,7 @@ class BatchLayer:
             if known.get(at, 0) < end:
                 raise DataLost(
                     f"{self._archive} has {topic}-{at} up to offset {known.get(at, 0)}, but the last "
-                    "batch used it up to "
-                    f"{end}: restore the files of the archive"
+                    f"batch used it up to {end}: restore the files of the archive"
                 )
 
     def _check_has_start(self, cut: Offsets) -> None:

@@ -193,8 +193,8 @@ class LambdaStore:
         if not is_before(progress, next_offsets) or (first is not None and not is_same(progress, first)):
             raise ProgressMoved(
                 f"{self._label} has read the log up to {progress}, so a micro-batch from "
-                f"{first or '?'} to {next_offsets} "
-                "does not follow: another process writes this version; run only one 'headrace views run' per project"
+                f"{first or '?'} to {next_offsets} does not follow: another process writes this version; run only one "
+                "'headrace views run' per project"
             )
 
     # ------------------------------------------------------------------------------------------------------ batches
@@ -344,8 +344,7 @@ class LambdaStore:
         if now != before:
             raise ProgressMoved(
                 f"{self._label} has changed from ({before}) to ({now}): another process writes this "
-                "version; run only one "
-                "'headrace views run' per project"
+                "version; run only one 'headrace views run' per project"
             )
         return view
 

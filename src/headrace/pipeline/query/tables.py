@@ -88,8 +88,7 @@ def missing_table(definition: ViewDefinition, name: str) -> str | None:
         return (
             f"FROM {name} is ambiguous: {EVENTS} means the records of all topics, and the view has a topic named "
             f'{alike[0]}; set pattern = "{pattern}" instead of topics, so that {EVENTS} means all of '
-            "them, and select by "
-            f"WHERE _topic = '{alike[0]}'"
+            f"them, and select by WHERE _topic = '{alike[0]}'"
         )
     if several and len(alike) > 1:
         return (

@@ -91,8 +91,7 @@ class Database:
                 if "database is locked" in str(error):
                     raise DatabaseBusy(
                         f"another process has been writing to {self.name} for more than "
-                        f"{self._busy_timeout_ms} ms: run only "
-                        "one 'headrace views run' per project"
+                        f"{self._busy_timeout_ms} ms: run only one 'headrace views run' per project"
                     ) from error
                 if getattr(driver, "closed", False):  # only psycopg's connections have it; SQLite's cannot break
                     raise DatabaseUnreachable(

@@ -58,8 +58,7 @@ def serving_url(project_or_url: str | Path) -> str:
     except OSError:
         raise ServingError(
             f"there is no {PROJECT_FILE} in {folder}: give the folder of a project ('headrace views "
-            "init' creates one) or "
-            "the URL of a database"
+            "init' creates one) or the URL of a database"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ServingError(f"{file}: {error}") from None

@@ -114,8 +114,7 @@ def with_gate_closed(connection: Connection, work: Work, *, wait_ms: int = 60_00
             if waited_ms >= wait_ms:
                 raise DatabaseBusy(
                     f"transactions of readers have been open for {waited_ms} ms, so the view was not "
-                    "switched: end them "
-                    "(pg_stat_activity shows them) and try again"
+                    "switched: end them (pg_stat_activity shows them) and try again"
                 ) from None
             time.sleep(lock_wait_ms / 1000)  # as long as readers had to wait
             lock_wait_ms *= 2
