@@ -87,7 +87,7 @@ def test_both_architectures(tmp_path):
     for architecture in ("lambda", "kappa"):
         rows = DeltaTable(folder / "exports" / architecture).to_pyarrow_table().sort_by("page").to_pylist()
         assert rows == [{"page": "a", "n": 2}, {"page": "b", "n": 1}]
-        assert f"{architecture}_pages: exported to exports/{architecture} at" in said[-2].stdout
+        assert f"{architecture}_pages: exported to exports/{architecture} at" in said[-2].stderr
     assert not any(SECRET in one.stdout + one.stderr for one in said)
     left = [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert left == []

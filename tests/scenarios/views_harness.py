@@ -27,7 +27,7 @@ _HISTORY = 6000
 _MOST_BETWEEN_KILLS = 1500
 #: Of a view of the shop, whose records are fewer.
 _MOST_OF_SHOP = 60
-#: So many commits of both views, one after the other.
+#: The number of commits of both views, one after the other.
 _EQUAL_CUTS = 5
 
 

@@ -137,12 +137,12 @@ def test_a_project_of_views_alone_needs_no_sources(tmp_path):
 def test_two_views_with_records_of_their_own_are_two_sources(project):
     project.view("pages", "SELECT page, count(*) AS n FROM events GROUP BY page", OWN)
     project.view("users", "SELECT user FROM a", 'topics = ["a", "b"]\n[decode]\nschema = "user STRING"\n')
-    project.view("both", "SELECT * FROM pages, users, events", 'topics = ["x"]\n[decode]\nschema = "x STRING"\n')
-    both = project.views()["both"]
-    assert {source.name: source.topics for source in both.sources} == {
+    project.view("mixed", "SELECT * FROM pages, users, events", 'topics = ["x"]\n[decode]\nschema = "x STRING"\n')
+    mixed = project.views()["mixed"]
+    assert {source.name: source.topics for source in mixed.sources} == {
         "events": ("x",), "pages.events": ("clicks",), "users.events": ("a", "b"),
     }  # fmt: skip
-    tables = {each.name: (each.reads, each.topic) for each in both.views[1].tables}
+    tables = {each.name: (each.reads, each.topic) for each in mixed.views[1].tables}
     assert tables == {"events": ("users.events", ""), "a": ("users.events", "a"), "b": ("users.events", "b")}
 
 
