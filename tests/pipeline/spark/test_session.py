@@ -64,6 +64,18 @@ def test_the_heap_is_the_projects_or_fits_the_machine(tmp_path, monkeypatch):
     assert name not in session_conf(project(tmp_path), "local[1]")
 
 
+def test_a_short_session_reserves_as_much_memory_for_compiled_code_as_java_does_by_default(tmp_path):
+    options = session_conf(project(tmp_path), "local[1]", is_short=True)["spark.driver.extraJavaOptions"].split()
+
+    def reserved(*flags):
+        flags = ["java", *flags, "-XX:+PrintFlagsFinal", "-version"]
+        lines = subprocess.run(flags, capture_output=True, text=True, check=True).stdout.splitlines()
+        (line,) = [line for line in lines if "ReservedCodeCacheSize" in line]
+        return int(line.split()[3])
+
+    assert reserved(*(option for option in options if "Tiered" in option or "CodeCache" in option)) >= reserved()
+
+
 def test_java_ends_without_memory_unless_the_project_says_otherwise(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # without an archive of classes
     name = "spark.driver.extraJavaOptions"

@@ -55,7 +55,9 @@ _CONF = {
     "spark.scheduler.mode": "FAIR",  # a replay does not delay the versions that serve
     "spark.sql.streaming.stopTimeout": "20s",
 }
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Java reserves only 48 MB for compiled code with the first compiler alone. A session with many tests of views fills
+#: that, and Java then stops compiling. 240 MB is what Java reserves with both compilers.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 _END_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 _JAVA_OPTIONS, _HEAP = "spark.driver.extraJavaOptions", "spark.driver.memory"
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
