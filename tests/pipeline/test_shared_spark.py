@@ -167,7 +167,7 @@ def test_a_message_that_is_too_large_is_not_sent():
 
 
 def test_another_version_and_an_unknown_kind_are_refused():
-    with pytest.raises(ProtocolError, match="this is headrace"):
+    with pytest.raises(ProtocolError, match=r"this command is 0\.0\.1; use the same version"):
         answer_request(None, {"kind": "check", "version": "0.0.1"})
     from headrace import __version__
 

@@ -75,7 +75,7 @@ def test_a_failure_is_shown_and_tried_again_next_time(checkout):
     _, rest = end(checkout, process, "fail")
     assert process.returncode == 3
     assert "ERROR: no such package" in rest
-    assert rest[-1] == f"bootstrap: pip failed with exit code 3; all that it said is in {checkout}/.venv/bootstrap.log"
+    assert rest[-1] == f"bootstrap: pip failed with exit code 3; its output is in {checkout}/.venv/bootstrap.log"
 
     process = start(checkout)
     end(checkout, process, "succeed")

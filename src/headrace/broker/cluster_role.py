@@ -5,9 +5,9 @@
 :func:`choose_role` is the only place that decides between the two. No handler and no service asks which role a broker
 has: they use the objects that the role provides (:attr:`ClusterRole.topics`, :attr:`ClusterRole.followers`, ...).
 
-A lone broker is not a cluster of one, because that would be dearer. Measured as best of 15 alternating runs: starting
-takes 383 ms of CPU time instead of 236 ms (+62 %; 146 ms of it are imports of the controller, of replication and of
-the client), and a Produce request with acks=1 takes 43 µs instead of 35 µs.
+A lone broker is not a cluster of one, because that would be more expensive. Measured as best of 15 alternating runs:
+starting takes 383 ms of CPU time instead of 236 ms (+62 %; 146 ms of it are imports of the controller, of replication
+and of the client), and a Produce request with acks=1 takes 43 µs instead of 35 µs.
 
 The broker calls the methods of the life cycle in this order: ``identify`` before it opens the logs, ``load`` after it
 has opened the logs, ``register`` when it can serve all requests; later ``hand_over`` while it still serves,

@@ -1,4 +1,4 @@
-"""The random numbers of our clients: a generator of their own, beside the one of the module ``random``.
+"""Creates the clients' random generator, which is independent of Python's global generator.
 
 Clients draw on threads of their own, at times that nobody controls. If they drew from the global generator, a program
 that seeds ``random`` would not repeat itself, and Hypothesis would reject a user's strategy: it fails a test during

@@ -94,9 +94,10 @@ def load_log(
         _recover(log, recovery_point)
     if log.log_start_offset > log.next_offset:
         logger.warning(
-            "%s: the log ends at offset %d, below its start %d; it is emptied and goes on at its start",
+            "%s: the log ends at offset %d, below its start %d; the log is emptied and restarts at offset %d",
             folder,
             log.next_offset,
+            log.log_start_offset,
             log.log_start_offset,
         )
         truncate_fully(log, log.log_start_offset)

@@ -243,7 +243,8 @@ class ReplicatedPartition(Partition):
     def check_high_watermark_known(self) -> None:
         if not self.require_leader().knows_high_watermark:
             raise OffsetNotAvailable(
-                f"the new leader of {self.log.topic}-{self.log.partition} does not know yet which records are committed"
+                f"the new leader of {self.log.topic}-{self.log.partition} has not determined the high watermark yet; "
+                "try again"
             )
 
     @property

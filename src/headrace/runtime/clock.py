@@ -1,4 +1,4 @@
-"""Gives the time. Code that needs the time gets a Clock, so that tests can pass one that moves only when they say so
+"""Gives the time. Code that needs the time gets a Clock, so that a test can pass a clock that it moves itself
 (``headrace.testing.ManualClock``).
 
 There are two kinds of time, which are never mixed. Wall time stamps records and decides retention; it may jump when the

@@ -1,4 +1,4 @@
-"""The login of one connection: what may be read before it, how it goes on, and how long it counts.
+"""The login of one connection: which requests are read before it, its steps, and when it expires.
 
 ===========  ====================================  ===========================================
 state        requests that are read                next state

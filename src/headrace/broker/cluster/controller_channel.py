@@ -119,7 +119,8 @@ class ControllerChannel:
         """Appends a request to the queue of its broker. Drops the request if the broker is not registered any more."""
         queue = self._queues.get(request.broker_id)
         if queue is None or queue.broker.epoch != request.broker_epoch:
-            logger.info("%s to broker %d is dropped: the broker is gone", _APIS[type(request)].label, request.broker_id)
+            label = _APIS[type(request)].label
+            logger.info("%s to broker %d is dropped: the broker is no longer registered", label, request.broker_id)
             return
         queue.put(_Outgoing(request, self._shared(request), asyncio.get_running_loop().time()))
 

@@ -58,7 +58,9 @@ class ClusterPlacement(CoordinatorPlacement):
     def partition_count(self, coordinator: AnyCoordinator) -> int:
         if self._partition_count is None:
             if coordinator.is_loading or coordinator.shards():
-                raise CoordinatorLoadInProgress(f"it is not known yet how many partitions {self._topic} has")
+                raise CoordinatorLoadInProgress(
+                    f"the number of partitions of {self._topic} is still being read; try again"
+                )
             raise NotCoordinator(f"this broker leads no partition of {self._topic}")
         return self._partition_count
 

@@ -92,7 +92,7 @@ class Links:
         try:
             while not (await asyncio.wait([asking], timeout=_CHECK_ALIVE_EVERY_S))[0]:
                 if self._address_of(broker_id) is None:
-                    raise BrokerUnreachable(f"broker {broker_id} is gone")
+                    raise BrokerUnreachable(f"broker {broker_id} is no longer registered")
             return asking.result()
         finally:
             if not asking.done():

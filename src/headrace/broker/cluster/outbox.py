@@ -40,7 +40,7 @@ class Outbox(Generic[T]):
                 try:
                     await self._send(broker_id, items)
                 except Exception:
-                    logger.exception("%d items for broker %d are lost", len(items), broker_id)
+                    logger.exception("sending %d items to broker %d failed; they are dropped", len(items), broker_id)
         finally:
             del self._senders[broker_id]
 

@@ -58,8 +58,8 @@ class CoordinatorPlacement(ABC):
 
     @abstractmethod
     async def replicated(self, coordinator: AnyCoordinator, name: str, timeout_ms: int) -> None:
-        """Waits until all that was written by now to the shard of ``name`` is committed. Then a client may be told what
-        follows from it. The caller must not have awaited anything since it used the shard.
+        """Waits until every record appended so far to the shard of ``name`` is committed. The caller may then answer
+        the client. The caller must not have awaited anything since it used the shard.
 
         :raises NotCoordinator: if another broker coordinates ``name`` now; then what was written may be lost.
         :raises CoordinatorNotAvailable: if the time is up; then what was written may still become committed.

@@ -130,7 +130,9 @@ class Telemetry:
             raise ThrottlingQuotaExceeded("the client pushes before its push interval is over")
         if push.subscription_id != instance.subscription_id:
             self.counts.unknown_subscriptions += 1
-            raise UnknownSubscriptionId("the client does not know its current subscription")
+            raise UnknownSubscriptionId(
+                f"subscription id {push.subscription_id} is outdated; send GetTelemetrySubscriptions again"
+            )
         if push.compression_type not in set(Codec):
             raise UnsupportedCompressionType(f"there is no compression type {push.compression_type}")
         if len(push.metrics) > self.max_bytes:

@@ -1,4 +1,4 @@
-"""A member of a classic group: JoinGroup, SyncGroup, HeartbeatSchedule, LeaveGroup.
+"""Runs the membership of a consumer in a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The ways to keep the answer of a view up to date, from cheap to dear.
+"""The ways to keep the answer of a view up to date, from cheapest to most expensive.
 
 =========  ===========================================================================================================
 combine    partial results of new records are merged with the stored ones

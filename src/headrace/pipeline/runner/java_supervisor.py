@@ -41,7 +41,7 @@ class JavaSupervisor:
         :raises JavaGone: if the Java process is gone; that is then the cause of the error.
         """
         if self._java.is_gone():
-            raise JavaGone("Spark's Java process is gone") from error
+            raise JavaGone("Spark's Java process has exited; the runner starts another one") from error
 
     def has_ended(self) -> bool:
         return not self.is_missing and self._java.has_ended()

@@ -106,8 +106,8 @@ def answer_request(runner: AnsweringSpark, request: Message) -> Message:
     """
     :raises ProtocolError: if the request is not one of this version.
     """
-    if request.get("version") != version("headrace"):
-        raise ProtocolError(f"this is headrace {version('headrace')}")
+    if (theirs := request.get("version")) != (ours := version("headrace")):
+        raise ProtocolError(f"the runner is headrace {ours}, this command is {theirs}; use the same version")
     answer = _ANSWERS.get(str(request.get("kind")))
     if answer is None:
         raise ProtocolError(f"unknown request: {request.get('kind')!r}")

@@ -1,4 +1,4 @@
-"""Finds where each value of a TOML text stands: its line for messages, and its characters for ``--update``.
+"""Finds the line and the characters of each value in a TOML text: for messages and for ``--update``.
 
 ``tomllib`` gives no positions. The scanner reads a text that ``tomllib`` has accepted, so it checks nothing. A path
 names a value as the parsed document does: ``("test", 0, "step", 1, "rows", 2, "total")``.

@@ -51,7 +51,9 @@ class Leadership:
             async with asyncio.timeout(SETTLE_SECONDS), self._changed:
                 await self._changed.wait_for(lambda: self._is_ready)
         except TimeoutError:
-            raise no_leader("no registry has become the leader; is the broker away?") from None
+            raise no_leader(
+                f"no registry was elected leader in {SETTLE_SECONDS:g} s; check that the brokers are reachable"
+            ) from None
         assert self._leader is not None
         return self._leader
 

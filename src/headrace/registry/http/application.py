@@ -94,7 +94,7 @@ class Application:
             return 200, _encoded(await route.handler(call))
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if headers.get(FORWARD_HEADER) == "false":
-            raise no_leader("a registry took this one for the leader, which it is not; try again")
+            raise no_leader("another registry forwarded this request, but this registry is not the leader; try again")
         query: bytes = scope["query_string"]
         target = raw_path.partition(b"?")[0] + (b"?" + query if query else b"")
         answer = await self._forwarder.send(

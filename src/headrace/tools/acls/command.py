@@ -40,7 +40,7 @@ def parser() -> ArgumentParser:
     add = parser.add_argument
     add("--list", action="store_true", help="list the ACLs of the given resources, or of all")
     add("--add", action="store_true", help="add ACLs")
-    add("--remove", action="store_true", help="remove ACLs, after a question")
+    add("--remove", action="store_true", help="remove ACLs, after asking for confirmation")
     _add_resources(parser)
     _add_entries(parser)
     add("--producer", action="store_true", help="the ACLs of a producer: WRITE, DESCRIBE and CREATE on the topics, "
@@ -51,7 +51,7 @@ def parser() -> ArgumentParser:
         "a producer that may write to a topic needs no more")  # fmt: skip
     add("--principal", metavar="TYPE:NAME", action="append", default=[], help="with --list: only the ACLs of this "
         "principal; may be given several times")  # fmt: skip
-    add("--force", action="store_true", help="remove without a question")
+    add("--force", action="store_true", help="remove without asking for confirmation")
     return parser
 
 

@@ -124,7 +124,8 @@ def add_overrides(parser: ArgumentParser) -> None:
 
 
 def add_version(parser: ArgumentParser) -> None:
-    parser.add_argument("--version", action="version", version=f"headrace {__version__}", help="say the version")
+    about = f"headrace {__version__}"
+    parser.add_argument("--version", action="version", version=about, help="print the version and exit")
 
 
 def int16(text: str) -> int:
