@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.security.acls import AclBinding, AclFilter, AclOperation, PatternType
 from headrace.security.acls.bindings import AclEntry, AclPattern
-from headrace.tools.acls.wanted_rules import filters_of, principals, resources, rules_to_add, wanted_rules
+from headrace.tools.acls.rules_by_pattern import filters_of, principals, resources, rules_of, rules_to_add
 from headrace.tools.shared.commands import Output, Table, UsageError, chosen_action, connect, new_parser, run
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _add(options: Namespace, out: Output) -> None:
 def _remove(options: Namespace, out: Output) -> None:
     removed: list[AclBinding] = []
     with connect(options) as admin:
-        for pattern, entries in wanted_rules(options).items():
+        for pattern, entries in rules_of(options).items():
             question = (
                 f"Are you sure you want to remove ACLs: \n {_lines(sorted(entries))}\n from resource filter "
                 f"`{pattern}`? (y/n)"

@@ -25,7 +25,7 @@ from headrace.security.principal import Principal
 from headrace.tools.shared.commands import UsageError
 
 #: The entries of each pattern. The pattern type may be ANY or MATCH, too, to remove ACLs.
-Wanted = dict[AclPattern, frozenset[AclEntry]]
+RulesByPattern = dict[AclPattern, frozenset[AclEntry]]
 
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -58,7 +58,7 @@ def resources(options: Namespace) -> list[AclPattern]:
     return list(dict.fromkeys(found))
 
 
-def wanted_rules(options: Namespace) -> Wanted:
+def rules_of(options: Namespace) -> RulesByPattern:
     """Returns the ACLs that the options name.
 
     :raises UsageError: if the options name no resource, or an operation that a resource does not have.
@@ -69,7 +69,7 @@ def wanted_rules(options: Namespace) -> Wanted:
             "You must provide at least one resource: --topic <topic> or --cluster or --group <group> or "
             "--delegation-token <Delegation Token ID>"
         )
-    wanted: Wanted = {}
+    wanted: RulesByPattern = {}
     if not options.producer and not options.consumer:
         operations = frozenset(_operation(text) for text in options.operation or ["All"])
         wanted = {pattern: _entries(options, operations) for pattern in found}
@@ -84,14 +84,14 @@ def wanted_rules(options: Namespace) -> Wanted:
     return wanted
 
 
-def rules_to_add(options: Namespace) -> Wanted:
+def rules_to_add(options: Namespace) -> RulesByPattern:
     """
     :raises UsageError: if the options name no ACLs that can be added.
     """
     pattern_type: PatternType = options.resource_pattern_type
     if not pattern_type.is_concrete:
         raise UsageError(f"A '--resource-pattern-type' value of '{pattern_type.name}' is not valid when adding acls.")
-    wanted = wanted_rules(options)
+    wanted = rules_of(options)
     if not all(wanted.values()):
         raise UsageError("You must specify one of: --allow-principal, --deny-principal when trying to add ACLs.")
     return wanted
@@ -136,7 +136,7 @@ def _operation(text: str) -> AclOperation:
     return operation
 
 
-def _check_operations(wanted: Wanted) -> None:
+def _check_operations(wanted: RulesByPattern) -> None:
     for pattern, entries in wanted.items():
         supported = (*SUPPORTED_OPERATIONS[pattern.resource_type], AclOperation.ALL)
         if any(entry.operation not in supported for entry in entries):
