@@ -157,7 +157,7 @@ cluster_tools() {
 python_clients() {
     local pytest="timeout --kill-after=5 600 .venv/bin/pytest -n 0 -q -o cache_dir=$work/pytest" # unquoted where it is used
     export HEADRACE_TEST_BROKERS=3
-    $pytest tests/interop --deselect tests/interop/test_under_their_feet.py || $pytest --last-failed tests/interop
+    $pytest tests/interop --deselect tests/interop/test_changes_while_clients_run.py || $pytest --last-failed tests/interop
 }
 
 cluster_checks() {

@@ -329,7 +329,7 @@ async def test_a_registration_that_fails_is_tried_again(harness):
     assert len(harness.timer) == 0
 
 
-async def test_one_that_fails_to_take_office_leaves_it_to_another(harness, monkeypatch):
+async def test_a_broker_that_fails_to_start_as_controller_resigns(harness, monkeypatch):
     await harness.start(1, 2)
     monkeypatch.setattr(harness.members[1].channel, "set_brokers", None)
     await harness.hand.delete(CONTROLLER)
@@ -338,7 +338,7 @@ async def test_one_that_fails_to_take_office_leaves_it_to_another(harness, monke
     assert await controller_id(harness) == 2
 
 
-async def test_when_nobody_can_take_office_it_is_tried_again_later(harness, monkeypatch):
+async def test_the_election_is_repeated_if_no_broker_can_start_as_controller(harness, monkeypatch):
     await harness.start(1, 2)
     with monkeypatch.context() as patch:
         for member in harness.members.values():

@@ -61,108 +61,108 @@ class DefaultsHarness:
 
 
 @pytest.fixture
-def world(tmp_path, ours):
+def harness(tmp_path, ours):
     clock = ManualClock(NOW_MS)
     data = tmp_path / "data"
     with Broker(data=data, clock=clock, config=STATIC) as broker, Client(broker.bootstrap_servers) as client:
         yield DefaultsHarness(data, broker, client, clock)
 
 
-# -- what is observed: functions of the world and a topic
+# -- what is observed: functions of the harness and a topic
 
 
-def has_rolled_by_size(world, topic):
-    world.produce_many(topic)
-    return world.segment_count(topic) > 1
+def has_rolled_by_size(harness, topic):
+    harness.produce_many(topic)
+    return harness.segment_count(topic) > 1
 
 
-def has_rolled_by_age(world, topic):
-    world.produce(topic)
-    world.clock.advance(2_000)
-    world.produce(topic)
-    return world.segment_count(topic) > 1
+def has_rolled_by_age(harness, topic):
+    harness.produce(topic)
+    harness.clock.advance(2_000)
+    harness.produce(topic)
+    return harness.segment_count(topic) > 1
 
 
-def index_entries_of_a_new_segment(world, topic):
-    world.produce(topic)
-    world.on_loop(lambda: world.log(topic).roll())
-    world.produce_many(topic, 5)
-    return world.on_loop(lambda: len(world.log(topic).active.loaded().entries))
+def index_entries_of_a_new_segment(harness, topic):
+    harness.produce(topic)
+    harness.on_loop(lambda: harness.log(topic).roll())
+    harness.produce_many(topic, 5)
+    return harness.on_loop(lambda: len(harness.log(topic).active.loaded().entries))
 
 
-def is_flushed_before_the_answer(world, topic):
-    world.produce(topic)
-    return world.log(topic).recovery_point == 1
+def is_flushed_before_the_answer(harness, topic):
+    harness.produce(topic)
+    return harness.log(topic).recovery_point == 1
 
 
-def is_flushed_after_a_while(world, topic):
-    world.produce(topic)
-    world.pass_time(60_000)
-    world.pass_time(60_000)
-    return world.log(topic).recovery_point == 1
+def is_flushed_after_a_while(harness, topic):
+    harness.produce(topic)
+    harness.pass_time(60_000)
+    harness.pass_time(60_000)
+    return harness.log(topic).recovery_point == 1
 
 
-def is_removed_after_a_while(world, topic):
-    world.produce_many(topic)
-    world.pass_time(2_000)
-    world.pass_time(1_000)
-    return world.client.offset(topic, -2).offset > 0
+def is_removed_after_a_while(harness, topic):
+    harness.produce_many(topic)
+    harness.pass_time(2_000)
+    harness.pass_time(1_000)
+    return harness.client.offset(topic, -2).offset > 0
 
 
-def removed_files_stay(world, topic):
-    world.produce_many(topic)
-    world.pass_time(1_000)
-    world.pass_time(1_000)
-    assert world.client.offset(topic, -2).offset > 0
-    return bool(list((world.folder / f"{topic}-0").glob("*.deleted")))
+def removed_files_stay(harness, topic):
+    harness.produce_many(topic)
+    harness.pass_time(1_000)
+    harness.pass_time(1_000)
+    assert harness.client.offset(topic, -2).offset > 0
+    return bool(list((harness.folder / f"{topic}-0").glob("*.deleted")))
 
 
-def code_without_a_key(world, topic):
-    return world.produce(topic, key=None).error_code
+def code_without_a_key(harness, topic):
+    return harness.produce(topic, key=None).error_code
 
 
-def code_of_an_old_record(world, topic):
-    return world.produce(topic, age_ms=3_600_000).error_code
+def code_of_an_old_record(harness, topic):
+    return harness.produce(topic, age_ms=3_600_000).error_code
 
 
-def code_of_an_early_record(world, topic):
-    return world.produce(topic, age_ms=-60_000).error_code
+def code_of_an_early_record(harness, topic):
+    return harness.produce(topic, age_ms=-60_000).error_code
 
 
-def code_of_a_large_batch(world, topic):
-    return world.produce(topic, value=b"v" * 500).error_code
+def code_of_a_large_batch(harness, topic):
+    return harness.produce(topic, value=b"v" * 500).error_code
 
 
-def code_of_damaged_records(world, topic):
+def code_of_damaged_records(harness, topic):
     """The batch has a valid checksum, and a record whose length is wrong."""
-    data = bytearray(batch(2, timestamp_ms=world.clock.wall_ms()))
+    data = bytearray(batch(2, timestamp_ms=harness.clock.wall_ms()))
     data[61] += 2
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
-    return world.client.produce(topic, bytes(data)).error_code
+    return harness.client.produce(topic, bytes(data)).error_code
 
 
-def has_the_brokers_time(world, topic):
-    return world.produce(topic).log_append_time is not None
+def has_the_brokers_time(harness, topic):
+    return harness.produce(topic).log_append_time is not None
 
 
-def reserved_bytes_of_a_new_segment(world, topic):
-    world.produce(topic)
-    world.on_loop(lambda: world.log(topic).roll())
-    return os.stat(world.log(topic).active.path()).st_blocks * 512
+def reserved_bytes_of_a_new_segment(harness, topic):
+    harness.produce(topic)
+    harness.on_loop(lambda: harness.log(topic).roll())
+    return os.stat(harness.log(topic).active.path()).st_blocks * 512
 
 
-def stored_codec(world, topic):
-    world.produce(topic)
-    return headers(world.client.read(topic).records)[0].attributes & 7
+def stored_codec(harness, topic):
+    harness.produce(topic)
+    return headers(harness.client.read(topic).records)[0].attributes & 7
 
 
 _WORDS = [bytes(random.Random(number).choices(b"abcdefgh", k=7)) for number in range(200)]
 
 
-def stored_size(world, topic):
+def stored_size(harness, topic):
     text = b" ".join(random.Random(1).choices(_WORDS, k=20_000))
-    assert world.produce(topic, value=text).error_code == 0
-    return world.on_loop(lambda: world.log(topic).size_bytes)
+    assert harness.produce(topic, value=text).error_code == 0
+    return harness.on_loop(lambda: harness.log(topic).size_bytes)
 
 
 class Effect(NamedTuple):
@@ -209,19 +209,19 @@ def topic_setting(name):
 
 
 @pytest.mark.parametrize("effect", EFFECTS, ids=lambda effect: effect.setting)
-def test_a_topic_without_its_own_setting_follows_the_default(world, effect):
-    create = world.client.create_topic
+def test_a_topic_without_its_own_setting_follows_the_default(harness, effect):
+    create = harness.client.create_topic
     before_it, after_it = create(**effect.topic), create(**effect.topic)
     own = topic_setting(effect.setting)
     earlier = STATIC.get(effect.setting) or to_text(own.default)
     with_own = create(**effect.topic, **{own.name.replace(".", "_"): earlier})
-    before = effect.observe(world, before_it)
-    world.change((effect.setting, SET, effect.value))
-    after = effect.observe(world, after_it)
+    before = effect.observe(harness, before_it)
+    harness.change((effect.setting, SET, effect.value))
+    after = effect.observe(harness, after_it)
     assert after != before
     if effect.expected is not None:
         assert (before, after) == effect.expected
-    assert effect.observe(world, with_own) == before
+    assert effect.observe(harness, with_own) == before
 
 
 def test_every_default_of_topics_has_its_effect_here_or_elsewhere():
@@ -237,31 +237,31 @@ def test_every_default_of_topics_has_its_effect_here_or_elsewhere():
     assert dynamic - elsewhere == {effect.setting for effect in EFFECTS}
 
 
-def test_the_order_of_the_layers(world):
+def test_the_order_of_the_layers(harness):
     """A topic's own setting, then this broker's, then that of all brokers, then the file, then the default."""
 
     def limit():
         """The largest of these sizes that is accepted."""
         sizes = (400, 800, 1_600, 3_200, 6_400)
-        return max(size for size in sizes if world.produce(topic, value=b"v" * size).error_code == 0)
+        return max(size for size in sizes if harness.produce(topic, value=b"v" * size).error_code == 0)
 
-    name, topic = "message.max.bytes", world.client.create_topic()
+    name, topic = "message.max.bytes", harness.client.create_topic()
     assert limit() == 6_400
-    world.change((name, SET, "4000"))
+    harness.change((name, SET, "4000"))
     assert limit() == 3_200
-    world.change((name, SET, "2000"), of=THIS_BROKER)
+    harness.change((name, SET, "2000"), of=THIS_BROKER)
     assert limit() == 1_600
-    assert world.client.alter(TOPIC, topic, ("max.message.bytes", SET, "1000")).error_code == 0
+    assert harness.client.alter(TOPIC, topic, ("max.message.bytes", SET, "1000")).error_code == 0
     assert limit() == 800
-    entry = world.client.configs(TOPIC, topic, "max.message.bytes")["max.message.bytes"]
+    entry = harness.client.configs(TOPIC, topic, "max.message.bytes")["max.message.bytes"]
     assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
         ("max.message.bytes", "1000", 1), (name, "2000", 2), (name, "4000", 3), (name, "1048588", 5),
     ]  # fmt: skip
-    assert world.client.alter(TOPIC, topic, ("max.message.bytes", DELETE, None)).error_code == 0
+    assert harness.client.alter(TOPIC, topic, ("max.message.bytes", DELETE, None)).error_code == 0
     assert limit() == 1_600
-    world.change((name, DELETE, None), of=THIS_BROKER)
+    harness.change((name, DELETE, None), of=THIS_BROKER)
     assert limit() == 3_200
-    world.change((name, DELETE, None))
+    harness.change((name, DELETE, None))
     assert limit() == 6_400
 
 
@@ -270,35 +270,35 @@ def test_a_dynamic_setting_in_milliseconds_beats_the_files_hours(tmp_path, ours)
     config = {**STATIC, "log.retention.hours": "1"}
     data = tmp_path / "data"
     with Broker(data=data, clock=clock, config=config) as broker, Client(broker.bootstrap_servers) as client:
-        world = DefaultsHarness(data, broker, client, clock)
+        harness = DefaultsHarness(data, broker, client, clock)
         kept, removed = client.create_topic(), client.create_topic()
-        assert not is_removed_after_a_while(world, kept)
-        world.change(("log.retention.ms", SET, "1000"))
-        assert is_removed_after_a_while(world, removed)
+        assert not is_removed_after_a_while(harness, kept)
+        harness.change(("log.retention.ms", SET, "1000"))
+        assert is_removed_after_a_while(harness, removed)
 
 
-def test_idle_producers_are_forgotten_after_the_new_time(world):
+def test_idle_producers_are_forgotten_after_the_new_time(harness):
     def is_known_after_a_while(topic):
-        world.produce(topic, base_sequence=0, producer_id=5, producer_epoch=0)
-        world.pass_time(600_000)
-        answer = world.client.ask(Api.DESCRIBE_PRODUCERS, 0, topics=[{"name": topic, "partition_indexes": [0]}])
+        harness.produce(topic, base_sequence=0, producer_id=5, producer_epoch=0)
+        harness.pass_time(600_000)
+        answer = harness.client.ask(Api.DESCRIBE_PRODUCERS, 0, topics=[{"name": topic, "partition_indexes": [0]}])
         return [each.producer_id for each in answer.topics[0].partitions[0].active_producers] == [5]
 
-    first, second = world.client.create_topic(), world.client.create_topic()
+    first, second = harness.client.create_topic(), harness.client.create_topic()
     assert is_known_after_a_while(first)
-    world.change(("producer.id.expiration.ms", SET, "5000"))
+    harness.change(("producer.id.expiration.ms", SET, "5000"))
     assert not is_known_after_a_while(second)
 
 
-def test_the_verification_of_transactions_is_switched_off_and_on(world):
+def test_the_verification_of_transactions_is_switched_off_and_on(harness):
     def code_of_a_write_without_its_partition():
-        producer = TxnProducer(world.client)
+        producer = TxnProducer(harness.client)
         producer.start()
-        return producer.write(world.client.create_topic()).error_code
+        return producer.write(harness.client.create_topic()).error_code
 
     name = "transaction.partition.verification.enable"
     assert code_of_a_write_without_its_partition() == ErrorCode.invalid_txn_state
-    world.change((name, SET, "false"))
+    harness.change((name, SET, "false"))
     assert code_of_a_write_without_its_partition() == 0
-    world.change((name, DELETE, None))
+    harness.change((name, DELETE, None))
     assert code_of_a_write_without_its_partition() == ErrorCode.invalid_txn_state
