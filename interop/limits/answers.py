@@ -1,11 +1,11 @@
 # ruff: noqa: T201  what it prints is its report
-"""Runs the scenes on a broker, records what Apache Kafka answers, and compares.
+"""Runs the request sequences on a broker, records what Apache Kafka answers, and compares.
 
     python -m limits.answers record FACTS      stores Apache Kafka's answers
     python -m limits.answers accept FACTS      stores where Headrace differs; the reasons are to be written
     python -m limits.answers live              both brokers now, and the metrics that real clients push to them
 
-A scene sends requests one after the other; each step has a name and an answer. Apache Kafka's jars are in
+A request sequence sends requests one after the other; each step has a name and an answer. Apache Kafka's jars are in
 ``.cache/apache-kafka-4.3.0``, and the program with the clients of Go is ``.cache/interop/go-checks``.
 """
 
@@ -18,29 +18,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import brokers, config_scenes, quota_scenes, telemetry_clients, telemetry_scenes
-from .telemetry_scenes import Steps
+from . import brokers, config_requests, quota_requests, telemetry_clients, telemetry_requests
+from .telemetry_requests import Steps
 
 ROOT = Path(__file__).resolve().parents[2]
 DIFFERENCES = ROOT / "tests" / "broker" / "quotas" / "headrace_limit_differences.json"
 JARS = ROOT / ".cache" / "apache-kafka-4.3.0"
 GO_CHECKS = ROOT / ".cache" / "interop" / "go-checks"
-SCENES: Mapping[str, Callable[[str], Steps]] = {
-    **telemetry_scenes.SCENES,
-    **quota_scenes.SCENES,
-    **config_scenes.SCENES,
+REQUEST_SEQUENCES: Mapping[str, Callable[[str], Steps]] = {
+    **telemetry_requests.REQUEST_SEQUENCES,
+    **quota_requests.REQUEST_SEQUENCES,
+    **config_requests.REQUEST_SEQUENCES,
 }
-#: By scene and step: the answer.
+#: By request sequence and step: the answer.
 Facts = dict[str, dict[str, Any]]
 
 
 def observe(address: str) -> Facts:
-    return {name: observe_scene(name, address) for name in SCENES}
+    return {name: observe_request_sequence(name, address) for name in REQUEST_SEQUENCES}
 
 
-def observe_scene(name: str, address: str) -> dict[str, Any]:
+def observe_request_sequence(name: str, address: str) -> dict[str, Any]:
     # By way of JSON, as the recorded answers: tuples are lists.
-    steps: dict[str, Any] = json.loads(json.dumps(dict(SCENES[name](address))))
+    steps: dict[str, Any] = json.loads(json.dumps(dict(REQUEST_SEQUENCES[name](address))))
     return steps
 
 
@@ -48,38 +48,38 @@ def with_accepted(expected: Facts) -> Facts:
     """Returns the expected answers of Headrace: Apache Kafka's answers, but for differences with a reason."""
     accepted = json.loads(DIFFERENCES.read_text())
     return {
-        scene: {**steps, **{step: each["answer"] for step, each in accepted.get(scene, {}).items()}}
-        for scene, steps in expected.items()
+        sequence: {**steps, **{step: each["answer"] for step, each in accepted.get(sequence, {}).items()}}
+        for sequence, steps in expected.items()
     }
 
 
 def _differences(expected: Facts, observed: Facts) -> Facts:
     return {
-        scene: changed
-        for scene, steps in observed.items()
-        if (changed := {step: answer for step, answer in steps.items() if expected[scene].get(step) != answer})
+        sequence: changed
+        for sequence, steps in observed.items()
+        if (changed := {step: answer for step, answer in steps.items() if expected[sequence].get(step) != answer})
     }
 
 
 def _store(path: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
     """One line per step, so that changes are easy to read."""
-    scenes = [
-        f"  {json.dumps(scene)}: {{\n"
+    sequences = [
+        f"  {json.dumps(sequence)}: {{\n"
         + ",\n".join(f"    {json.dumps(step)}: {json.dumps(answer)}" for step, answer in steps.items())
         + "\n  }"
-        for scene, steps in facts.items()
+        for sequence, steps in facts.items()
     ]
-    path.write_text("{\n" + ",\n".join(scenes) + "\n}\n")
+    path.write_text("{\n" + ",\n".join(sequences) + "\n}\n")
 
 
 def _accept(expected: Facts, observed: Facts) -> int:
     known = json.loads(DIFFERENCES.read_text()) if DIFFERENCES.exists() else {}
     found = {
-        scene: {
-            step: {"reason": known.get(scene, {}).get(step, {}).get("reason", ""), "answer": answer}
+        sequence: {
+            step: {"reason": known.get(sequence, {}).get(step, {}).get("reason", ""), "answer": answer}
             for step, answer in steps.items()
         }
-        for scene, steps in _differences(expected, observed).items()
+        for sequence, steps in _differences(expected, observed).items()
     }
     _store(DIFFERENCES, found)
     print(f"ok {sum(map(len, found.values()))} steps differ")
@@ -98,9 +98,9 @@ def _live(folder: Path) -> bool:
     with brokers.headrace_with_metrics() as (address, endpoint):
         ours = telemetry_clients.pushed(address, processes, lambda: telemetry_clients.received_by_headrace(endpoint))
     found = _differences(expected, observed)
-    for scene, steps in found.items():
+    for sequence, steps in found.items():
         for step, answer in steps.items():
-            print(f"FAILED {scene}, {step}: Apache Kafka: {expected[scene].get(step)}; Headrace: {answer}")
+            print(f"FAILED {sequence}, {step}: Apache Kafka: {expected[sequence].get(step)}; Headrace: {answer}")
     print(f"ok {sum(map(len, observed.values()))} answers compared")
     only = telemetry_clients.differences(names, ours)
     for line in only:

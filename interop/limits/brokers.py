@@ -1,4 +1,4 @@
-"""Starts the brokers that the scenes run on: one listener without security, and telemetry."""
+"""Starts the brokers that the request sequences run on: one listener without security, and telemetry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of a scene: it sends requests one by one, and shows the answers in a form that two brokers can share."""
+"""The client of a request sequence: sends requests one by one, and shows the answers in a form that brokers share."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from limits.answers import DIFFERENCES, SCENES, observe_scene, with_accepted
+from limits.answers import DIFFERENCES, REQUEST_SEQUENCES, observe_request_sequence, with_accepted
 from limits.brokers import headrace
 
 FACTS = Path(__file__).with_name("kafka_limit_facts.json")
@@ -24,17 +24,17 @@ def broker():
         yield address
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("sequence", REQUEST_SEQUENCES)
 @pytest.mark.timeout(120)
-def test_headrace_answers_as_apache_kafka(scene, broker):
-    assert observe_scene(scene, broker) == with_accepted(EXPECTED)[scene]
+def test_headrace_answers_as_apache_kafka(sequence, broker):
+    assert observe_request_sequence(sequence, broker) == with_accepted(EXPECTED)[sequence]
 
 
 def test_every_difference_has_a_reason_and_is_one():
-    for scene, accepted in json.loads(DIFFERENCES.read_text()).items():
+    for sequence, accepted in json.loads(DIFFERENCES.read_text()).items():
         for step, each in accepted.items():
-            assert each["reason"].endswith("."), f"{scene}, {step}"
-            assert each["answer"] != EXPECTED[scene][step], f"{scene}, {step}"
+            assert each["reason"].endswith("."), f"{sequence}, {step}"
+            assert each["answer"] != EXPECTED[sequence][step], f"{sequence}, {step}"
 
 
 def test_the_numbers_of_answers_are_those_of_the_guide():
@@ -43,5 +43,5 @@ def test_the_numbers_of_answers_are_those_of_the_guide():
     assert f"Of {sum(map(len, EXPECTED.values()))} answers {differing} differ" in text
 
 
-def test_every_scene_was_recorded():
-    assert list(EXPECTED) == list(SCENES)
+def test_every_request_sequence_was_recorded():
+    assert list(EXPECTED) == list(REQUEST_SEQUENCES)

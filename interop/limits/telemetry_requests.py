@@ -15,7 +15,7 @@ from headrace.protocol.records import Codec
 
 from .clients import Client, instance_id
 
-#: What a step of a scene was answered.
+#: What a step of a request sequence was answered.
 Steps = Iterator[tuple[str, Any]]
 _PRODUCERS = "org.apache.kafka.producer."
 _LONG_MS = 60_000
@@ -275,7 +275,7 @@ def settings(address: str) -> Steps:
         yield "described", client.subscription("settings described")
 
 
-SCENES = {
+REQUEST_SEQUENCES = {
     "telemetry without a subscription": without_subscription,
     "telemetry with reserved ids": reserved_ids,
     "telemetry pushes": pushes,

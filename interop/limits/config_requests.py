@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from acls.session import until
 
 from .clients import BROKER, BROKER_LOGGER, GROUP, Client
-from .telemetry_scenes import Steps
+from .telemetry_requests import Steps
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _ID = "1"
@@ -116,7 +116,7 @@ def broker_settings(address: str) -> Steps:
 
 
 def listed_resources(address: str) -> Steps:
-    """ListConfigResources. Of the topics, groups and subscriptions only those of the scene are shown."""
+    """ListConfigResources. Of the topics, groups and subscriptions only those of the sequence are shown."""
     with Client(address, "lists") as client:
         assert client.create_topic("listed", 1).startswith("none")
         assert client.alter_subscription("listed", interval_ms="1000") == "none"
@@ -130,7 +130,7 @@ def listed_resources(address: str) -> Steps:
         client.delete_topic("listed")
 
 
-SCENES = {
+REQUEST_SEQUENCES = {
     "logger levels": logger_levels,
     "broker settings": broker_settings,
     "listed resources": listed_resources,

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from acls.session import until
 
 from .clients import Client, Component, Entity
-from .telemetry_scenes import Steps
+from .telemetry_requests import Steps
 
 _PRODUCE, _REQUESTS, _CONNECTIONS = "producer_byte_rate", "request_percentage", "connection_creation_rate"
 _USER: Entity = (("user", "scene"),)
 _EXACT, _DEFAULT, _ANY = range(3)
 
 Change = tuple[Entity, Mapping[str, float | None]]
-#: One request each. The scene's user has a quota before, and must have the same quota after a refused change.
+#: One request each. The sequence's user has a quota before, and must have the same quota after a refused change.
 _CHANGES: dict[str, tuple[Change, ...]] = {
     "negative": ((_USER, {_PRODUCE: -1}),),
     "zero": ((_USER, {_PRODUCE: -0.0}),),
@@ -173,7 +173,7 @@ def _remove_all(client: Client) -> None:
     until(lambda: not client.ask_quotas(), "no quota is left")
 
 
-SCENES = {
+REQUEST_SEQUENCES = {
     "changed quotas": changes,
     "validated quotas": validated,
     "filtered quotas": filters,
