@@ -16,13 +16,13 @@ from headrace.registry.errors import store_failed
 from headrace.registry.http.application import Application
 from headrace.registry.records import Record
 from headrace.registry.registry import Registry
-from headrace.registry.state import State
+from headrace.registry.state import RegistryState
 
 
 class MemoryTopic:
     """Records in memory, and the journal of a registry."""
 
-    def __init__(self, state: State, records: list[Record] | None = None) -> None:
+    def __init__(self, state: RegistryState, records: list[Record] | None = None) -> None:
         self._state = state
         self.records: list[Record] = [] if records is None else records
         self._applied = 0
@@ -54,7 +54,7 @@ class Api:
     """The API of one registry."""
 
     def __init__(self, records: list[Record] | None = None, leader: Api | None = None) -> None:
-        self.state = State()
+        self.state = RegistryState()
         self.topic = MemoryTopic(self.state, records)
         self._leader = leader
         self.registry = Registry(self.state, self.topic)

@@ -9,10 +9,10 @@ import pytest
 from api_harness import Api, record_schema
 
 from headrace.registry.records import Key, UnreadableRecord, decode_key, encode_key
-from headrace.registry.state import State
+from headrace.registry.state import RegistryState
 
 
-def apply(state: State, key: Any, value: Any) -> None:
+def apply(state: RegistryState, key: Any, value: Any) -> None:
     state.apply(json.dumps(key).encode(), None if value is None else json.dumps(value).encode())
 
 
@@ -33,7 +33,7 @@ def test_keys_have_the_bytes_of_confluents_registry() -> None:
 def test_an_unreadable_key_is_passed_over(key: bytes | None) -> None:
     with pytest.raises(UnreadableRecord):
         decode_key(key)
-    state = State()
+    state = RegistryState()
     state.apply(key, b"{}")
     assert list(state.subjects()) == []
 
@@ -44,7 +44,7 @@ def test_an_unreadable_key_is_passed_over(key: bytes | None) -> None:
      {"id": 1, "schema": '"int"', "schemaType": "XML"}, [], 5],
 )  # fmt: skip
 def test_an_unreadable_value_changes_nothing(value: Any) -> None:
-    state = State()
+    state = RegistryState()
     apply(state, {"keytype": "SCHEMA", "subject": "s", "version": 1, "magic": 1}, value)
     assert list(state.subjects()) == []
 

@@ -31,7 +31,7 @@ from headrace.registry.names import context_of, local_name
 from headrace.registry.queries import one_version, referrer_ids
 from headrace.registry.records import MAX_IDS, Key, Record, encode
 from headrace.registry.schemas import SchemaText
-from headrace.registry.state import DEFAULT_LEVEL, DEFAULT_MODE, State, Version
+from headrace.registry.state import DEFAULT_LEVEL, DEFAULT_MODE, RegistryState, Version
 
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 _READ_ONLY = ("READONLY", "READONLY_OVERRIDE")
@@ -65,7 +65,7 @@ class Change:
 # -- schemas
 
 
-def check_may_register(state: State, subject: str, given_id: int | None) -> None:
+def check_may_register(state: RegistryState, subject: str, given_id: int | None) -> None:
     """
     :raises RegistryError: if the mode of the subject does not allow it.
     """
@@ -76,7 +76,7 @@ def check_may_register(state: State, subject: str, given_id: int | None) -> None
         raise not_permitted(f"Subject {subject} is in import mode: a schema needs an id")
 
 
-def register(state: State, subject: str, schema: SchemaText, same: Version | None) -> Change:
+def register(state: RegistryState, subject: str, schema: SchemaText, same: Version | None) -> Change:
     """
     :param same: a version of the subject with the same schema, which may be deleted.
     """
@@ -91,7 +91,7 @@ def register(state: State, subject: str, schema: SchemaText, same: Version | Non
     return _new_version(Version(subject, _next_version(state, subject), schema_id, stored))
 
 
-def import_schema(state: State, subject: str, schema: SchemaText, schema_id: int, number: int | None) -> Change:
+def import_schema(state: RegistryState, subject: str, schema: SchemaText, schema_id: int, number: int | None) -> Change:
     """Registers a schema with the id that it has in another registry."""
     others = state.versions_of_id(context_of(subject), schema_id)
     if any(each.schema != schema for each in others):
@@ -110,12 +110,12 @@ def _new_version(version: Version) -> Change:
     return Change((record,), {"id": version.schema_id})
 
 
-def _next_version(state: State, subject: str) -> int:
+def _next_version(state: RegistryState, subject: str) -> int:
     found = state.versions(subject, with_deleted=True)
     return found[-1].version + 1 if found else 1
 
 
-def delete_version(state: State, subject: str, number: int | None, *, permanent: bool) -> Change:
+def delete_version(state: RegistryState, subject: str, number: int | None, *, permanent: bool) -> Change:
     _check_writable(state, subject)
     if number is None:
         found = one_version(state, subject, None)
@@ -137,7 +137,7 @@ def delete_version(state: State, subject: str, number: int | None, *, permanent:
     return Change((encode(key, found.value(is_deleted=True)),), found.version)
 
 
-def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
+def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Change:
     _check_writable(state, subject)
     versions = state.versions(subject, with_deleted=True)
     live = [each for each in versions if not each.is_deleted]
@@ -161,18 +161,18 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
     return Change(tuple(records), [each.version for each in live])
 
 
-def noop(state: State) -> Record:
+def noop(state: RegistryState) -> Record:
     """The record that a new leader writes, and that keeps the largest ids when schemas are removed."""
     return encode(Key("NOOP"), {MAX_IDS: state.max_ids()})
 
 
-def _check_not_referenced(state: State, version: Version, *, permanent: bool) -> None:
+def _check_not_referenced(state: RegistryState, version: Version, *, permanent: bool) -> None:
     referrers = referrer_ids(state, version, with_deleted=permanent)
     if referrers:
         raise reference_exists(version.subject, version.version, referrers)
 
 
-def _check_writable(state: State, subject: str) -> str:
+def _check_writable(state: RegistryState, subject: str) -> str:
     mode = state.effective_mode(subject)
     if mode in _READ_ONLY:
         raise not_permitted(f"Subject {subject} is in read-only mode")
@@ -182,7 +182,7 @@ def _check_writable(state: State, subject: str) -> str:
 # -- settings and modes
 
 
-def put_config(state: State, subject: str | None, body: Mapping[str, Any]) -> Change:
+def put_config(state: RegistryState, subject: str | None, body: Mapping[str, Any]) -> Change:
     for name in _REFUSED_SETTINGS:
         if body.get(name) is not None:
             raise unprocessable(f"the setting {name} is not supported; supported are compatibility and normalize")
@@ -202,7 +202,7 @@ def put_config(state: State, subject: str | None, body: Mapping[str, Any]) -> Ch
     return Change((encode(Key("CONFIG", subject), value),), answer)
 
 
-def delete_config(state: State, subject: str | None) -> Change:
+def delete_config(state: RegistryState, subject: str | None) -> Change:
     found = state.config(subject)
     if found is None and subject is not None:
         raise no_subject_config(subject)
@@ -210,7 +210,7 @@ def delete_config(state: State, subject: str | None) -> Change:
     return Change((encode(Key("CONFIG", subject), None),) if found is not None else (), answer)
 
 
-def put_mode(state: State, subject: str | None, body: Mapping[str, Any], *, force: bool) -> Change:
+def put_mode(state: RegistryState, subject: str | None, body: Mapping[str, Any], *, force: bool) -> Change:
     mode = body.get("mode")
     if not isinstance(mode, str) or mode.upper() not in MODES:
         raise invalid_mode(str(mode))
@@ -222,14 +222,14 @@ def put_mode(state: State, subject: str | None, body: Mapping[str, Any], *, forc
     return Change((encode(Key("MODE", subject), {"mode": mode}),), {"mode": mode})
 
 
-def delete_mode(state: State, subject: str | None) -> Change:
+def delete_mode(state: RegistryState, subject: str | None) -> Change:
     found = state.mode(subject)
     if found is None and subject is not None:
         raise no_subject_mode(subject)
     return Change((encode(Key("MODE", subject), None),) if found is not None else (), {"mode": found or DEFAULT_MODE})
 
 
-def _has_versions(state: State, subject: str | None) -> bool:
+def _has_versions(state: RegistryState, subject: str | None) -> bool:
     if subject is not None and local_name(subject):
         return bool(state.versions(subject, with_deleted=True))
     context = None if subject is None else context_of(subject)

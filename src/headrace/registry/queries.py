@@ -15,7 +15,7 @@ from headrace.registry.errors import (
 )
 from headrace.registry.formats.parsing import Resolved
 from headrace.registry.schemas import LATEST, MAX_REFERENCES, SchemaText
-from headrace.registry.state import State, Version
+from headrace.registry.state import RegistryState, Version
 
 _MAX_INT = 2**31 - 1
 _T = TypeVar("_T")
@@ -33,7 +33,7 @@ def parsed_version(text: str) -> int | None:
     return int(text)
 
 
-def live_versions(state: State, subject: str, *, with_deleted: bool = False) -> list[Version]:
+def live_versions(state: RegistryState, subject: str, *, with_deleted: bool = False) -> list[Version]:
     """
     :raises NotFound: if the subject has none.
     """
@@ -43,7 +43,7 @@ def live_versions(state: State, subject: str, *, with_deleted: bool = False) -> 
     return found
 
 
-def one_version(state: State, subject: str, number: int | None, *, with_deleted: bool = False) -> Version:
+def one_version(state: RegistryState, subject: str, number: int | None, *, with_deleted: bool = False) -> Version:
     """
     :param number: None for the latest.
     :raises NotFound: if there is no such version.
@@ -57,7 +57,7 @@ def one_version(state: State, subject: str, number: int | None, *, with_deleted:
     raise version_not_found(number)
 
 
-def versions_of_id(state: State, context: str, schema_id: int) -> list[Version]:
+def versions_of_id(state: RegistryState, context: str, schema_id: int) -> list[Version]:
     """
     :raises NotFound: if no schema has the id.
     """
@@ -67,7 +67,7 @@ def versions_of_id(state: State, context: str, schema_id: int) -> list[Version]:
     return sorted(found, key=lambda each: (each.subject, each.version))
 
 
-def resolved(state: State, subject: str, schema: SchemaText) -> Resolved:
+def resolved(state: RegistryState, subject: str, schema: SchemaText) -> Resolved:
     """A schema with everything that it refers to, directly and indirectly.
 
     :raises RegistryError: if a reference does not exist.
@@ -79,7 +79,9 @@ def resolved(state: State, subject: str, schema: SchemaText) -> Resolved:
     return Resolved(schema, tuple(found.items()))
 
 
-def _collect(state: State, subject: str, schema: SchemaText, found: dict[str, SchemaText], path: list[str]) -> None:
+def _collect(
+    state: RegistryState, subject: str, schema: SchemaText, found: dict[str, SchemaText], path: list[str]
+) -> None:
     for reference in schema.references:
         if reference.name in found:
             continue
@@ -95,7 +97,7 @@ def _collect(state: State, subject: str, schema: SchemaText, found: dict[str, Sc
         found[reference.name] = referred.schema
 
 
-def with_numbers(state: State, subject: str, schema: SchemaText) -> SchemaText:
+def with_numbers(state: RegistryState, subject: str, schema: SchemaText) -> SchemaText:
     """A schema of a request whose references name versions that exist: -1 stands for the latest.
 
     :raises RegistryError: if a reference does not exist, or was deleted.
@@ -112,7 +114,7 @@ def with_numbers(state: State, subject: str, schema: SchemaText) -> SchemaText:
     return replace(schema, references=tuple(references))
 
 
-def subjects(state: State, prefix: str, *, with_deleted: bool, only_deleted: bool) -> list[str]:
+def subjects(state: RegistryState, prefix: str, *, with_deleted: bool, only_deleted: bool) -> list[str]:
     """The names of subjects in order. Without a prefix, those of all contexts."""
     found = []
     for subject in state.subjects():
@@ -130,12 +132,12 @@ def _has_prefix(subject: str, prefix: str) -> bool:
     return subject.startswith(prefix)
 
 
-def referrer_ids(state: State, version: Version, *, with_deleted: bool = False) -> list[int]:
+def referrer_ids(state: RegistryState, version: Version, *, with_deleted: bool = False) -> list[int]:
     found = state.referrers(version.subject, version.version)
     return sorted({each.schema_id for each in found if with_deleted or not each.is_deleted})
 
 
-def schemas(state: State, prefix: str, *, with_deleted: bool, only_latest: bool) -> list[Version]:
+def schemas(state: RegistryState, prefix: str, *, with_deleted: bool, only_latest: bool) -> list[Version]:
     found: list[Version] = []
     for subject in subjects(state, prefix, with_deleted=with_deleted, only_deleted=False):
         versions = state.versions(subject, with_deleted=with_deleted)

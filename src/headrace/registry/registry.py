@@ -28,7 +28,7 @@ from headrace.registry.formats.parsing import InvalidSchema, NotParsedInTime, Re
 from headrace.registry.queries import one_version, resolved, with_numbers
 from headrace.registry.records import Record
 from headrace.registry.schemas import PROTOBUF, SchemaText, requested_schema
-from headrace.registry.state import DEFAULT_LEVEL, State, Version
+from headrace.registry.state import DEFAULT_LEVEL, RegistryState, Version
 
 _THREADS = 2
 _MAX_INT = 2**31 - 1
@@ -60,7 +60,7 @@ class Journal(Protocol):
 class Registry:
     """The requests of a registry, without HTTP."""
 
-    def __init__(self, state: State, journal: Journal) -> None:
+    def __init__(self, state: RegistryState, journal: Journal) -> None:
         self.state = state
         self._journal = journal
         self._parser = SchemaParser()
@@ -135,7 +135,7 @@ class Registry:
                     raise incompatible(subject, found)
             return await self._write(changes.register(self.state, subject, new.stored, same))
 
-    async def change(self, decide: Callable[[State], Change]) -> Any:
+    async def change(self, decide: Callable[[RegistryState], Change]) -> Any:
         """Makes a change that needs no schema to be parsed."""
         async with self._deciding:
             await self._journal.ensure_writer()

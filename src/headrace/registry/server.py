@@ -18,7 +18,7 @@ from headrace.registry.cluster.membership import Identity, Membership
 from headrace.registry.cluster.topic import prepare_topic
 from headrace.registry.http.application import UNAUTHORIZED, Application
 from headrace.registry.registry import Registry
-from headrace.registry.state import State
+from headrace.registry.state import RegistryState
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ async def serve(settings: Settings) -> None:
     :raises ConfigError: if the address or the topic cannot be used.
     :raises HeadraceError: if the brokers do not answer.
     """
-    state = State()
+    state = RegistryState()
     await prepare_topic(settings.admin, settings.topic)
     journal = TopicJournal(state, settings.topic, settings.group, settings.consumer, settings.producer)
     registry, leadership, forwarder = Registry(state, journal), Leadership(journal), Forwarder(settings.certificates)

@@ -1,7 +1,7 @@
 """Holds subjects, versions and ids: the result of applying the records of ``_schemas`` in order. No I/O.
 
 Every registry applies the same records in the same order, so all have the same state. Nothing changes the state but
-:meth:`State.apply`: a leader writes a record, reads it back like any other registry, and answers then.
+:meth:`RegistryState.apply`: a leader writes a record, reads it back like any other registry, and answers then.
 
 An id belongs to one schema of a context for ever. Several versions, also of several subjects, may have the same id. An
 id is forgotten when the last of its versions is deleted permanently, and is not given to another schema.
@@ -53,7 +53,7 @@ class Context:
     max_id: int = 0
 
 
-class State:
+class RegistryState:
     """The subjects of a registry, as of an offset of the topic."""
 
     def __init__(self) -> None:
@@ -234,10 +234,10 @@ def _scopes(subject: str | None) -> list[str | None]:
 
 
 _APPLY = {
-    "SCHEMA": State._apply_schema,
-    "DELETE_SUBJECT": State._apply_delete_subject,
-    "CLEAR_SUBJECT": State._apply_clear_subject,
-    "CONFIG": State._apply_config,
-    "MODE": State._apply_mode,
-    "NOOP": State._apply_noop,
+    "SCHEMA": RegistryState._apply_schema,
+    "DELETE_SUBJECT": RegistryState._apply_delete_subject,
+    "CLEAR_SUBJECT": RegistryState._apply_clear_subject,
+    "CONFIG": RegistryState._apply_config,
+    "MODE": RegistryState._apply_mode,
+    "NOOP": RegistryState._apply_noop,
 }

@@ -56,7 +56,7 @@ _MAX_LOGIN_TAGS = 32
 _MIN_REAUTHENTICATION_INTERVAL_MS = 1000
 
 
-class State(Enum):
+class LoginState(Enum):
     START = auto()
     VERSIONS = auto()
     TOKENS = auto()
@@ -66,11 +66,11 @@ class State(Enum):
 
 
 #: What is read in each state but RAW_TOKENS and LOGGED_IN.
-READ: dict[State, frozenset[Api]] = {
-    State.START: frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE}),
-    State.VERSIONS: frozenset({Api.SASL_HANDSHAKE}),
-    State.TOKENS: frozenset({Api.SASL_AUTHENTICATE, Api.SASL_HANDSHAKE}),
-    State.FAILED: frozenset(),
+READ: dict[LoginState, frozenset[Api]] = {
+    LoginState.START: frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE}),
+    LoginState.VERSIONS: frozenset({Api.SASL_HANDSHAKE}),
+    LoginState.TOKENS: frozenset({Api.SASL_AUTHENTICATE, Api.SASL_HANDSHAKE}),
+    LoginState.FAILED: frozenset(),
 }
 
 
@@ -102,7 +102,7 @@ class Login:
 
     def __init__(self, rules: LoginRules) -> None:
         self._rules = rules
-        self._state = State.START
+        self._state = LoginState.START
         self._mechanism: ServerMechanism | None = None
         #: Mechanism and user of the login that is being repeated.
         self._previous: tuple[str, Principal] | None = None
@@ -118,11 +118,11 @@ class Login:
 
     @property
     def has_failed(self) -> bool:
-        return self._state is State.FAILED
+        return self._state is LoginState.FAILED
 
     @property
     def expects_token(self) -> bool:
-        return self._state is State.TOKENS or self._state is State.RAW_TOKENS
+        return self._state is LoginState.TOKENS or self._state is LoginState.RAW_TOKENS
 
     @property
     def mechanisms(self) -> Sequence[str]:
@@ -137,18 +137,18 @@ class Login:
 
         :raises BadRequest: if the request closes the connection.
         """
-        if self._state is State.LOGGED_IN:
+        if self._state is LoginState.LOGGED_IN:
             if self._expires_at_ms is not None:
                 self._check_session(frame)
             return Request(read_request_header(frame), frame, connection)
-        if self._state is State.RAW_TOKENS:
+        if self._state is LoginState.RAW_TOKENS:
             return RawTokenRequest(frame, connection)
         key = _key_of(frame)
         if key not in READ[self._state]:
             raise BadRequest(f"a request with the key {key} cannot be read before the client has logged in")
         header = read_request_header(frame, _MAX_LOGIN_TAGS)
         if header.api is Api.API_VERSIONS and header.codec is not None:
-            self._state = State.VERSIONS
+            self._state = LoginState.VERSIONS
         return Request(header, frame, connection, is_login=True)
 
     def _check_session(self, frame: memoryview) -> None:
@@ -160,11 +160,11 @@ class Login:
 
     def handshake(self, connection: Connection, mechanism: str, version: int) -> ErrorCode:
         """The client has chosen a mechanism. Returns the error code of the answer."""
-        if self._state is State.TOKENS:
+        if self._state is LoginState.TOKENS:
             self._fail()
             connection.log("failed authentication", "a second SaslHandshake in place of a token")
             return ErrorCode.illegal_sasl_state
-        if self._state is State.LOGGED_IN:
+        if self._state is LoginState.LOGGED_IN:
             if not self._may_log_in_again():
                 return ErrorCode.illegal_sasl_state
             assert self._mechanism is not None
@@ -179,7 +179,7 @@ class Login:
                 f"mechanism '{self._previous[0]}'"
             )
         self._mechanism = self._rules.start_mechanism(mechanism)
-        self._state = State.TOKENS if version >= 1 else State.RAW_TOKENS
+        self._state = LoginState.TOKENS if version >= 1 else LoginState.RAW_TOKENS
         return ErrorCode.none
 
     def _may_log_in_again(self) -> bool:
@@ -213,7 +213,7 @@ class Login:
         return answer
 
     def _fail(self) -> None:
-        self._state = State.FAILED
+        self._state = LoginState.FAILED
         self._rules.counts.count(has_succeeded=False, is_repeated=self._previous is not None)
 
     async def delay_failure(self) -> None:
@@ -237,7 +237,7 @@ class Login:
         self._previous = None
         self.session_lifetime_ms = self._limit_session(mechanism)
         self.is_token_authenticated = mechanism.is_token_authenticated
-        self._state = State.LOGGED_IN
+        self._state = LoginState.LOGGED_IN
         connection.authenticated(principal)
         connection.frames.max_frame_bytes = self._rules.max_request_bytes()
 

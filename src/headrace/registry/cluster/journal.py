@@ -25,7 +25,7 @@ from headrace.client.types import TopicPartition
 from headrace.registry.changes import noop
 from headrace.registry.errors import RegistryError, no_leader, store_failed, timed_out
 from headrace.registry.records import Record
-from headrace.registry.state import State
+from headrace.registry.state import RegistryState
 
 logger = getLogger(__name__)
 
@@ -49,7 +49,7 @@ class TopicJournal:
 
     def __init__(
         self,
-        state: State,
+        state: RegistryState,
         topic: str,
         group: str,
         consumer_options: Mapping[str, object],

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 from headrace.registry.errors import RegistryError, bad_request, unprocessable
 from headrace.registry.names import DEFAULT_CONTEXT, MAX_NAME_CHARACTERS, checked_subject, local_name, with_context
 from headrace.registry.registry import Registry
-from headrace.registry.state import State
+from headrace.registry.state import RegistryState
 
 MAX_BODY_BYTES = 2 << 20
 _MAX_QUERY_FIELDS = 50
@@ -36,7 +36,7 @@ class Call:
     context: str = DEFAULT_CONTEXT
 
     @property
-    def state(self) -> State:
+    def state(self) -> RegistryState:
         return self.registry.state
 
     @property
