@@ -5,6 +5,8 @@
 this broker the leader again in a later epoch, with a log that has lost its uncommitted records.
 """
 
+import asyncio
+
 from broker_harness import await_on_loop, on_loop
 
 from headrace.broker.cluster.coordinator_placement import ClusterPlacement
@@ -44,6 +46,12 @@ class HeldPartition(Partition):
         return super().is_acknowledged(end_offset)
 
 
+async def _loaded(service):
+    """Waits until the coordinator has loaded all partitions."""
+    if service._loader is not None:
+        await asyncio.wait([service._loader])
+
+
 class HeldPartitionsHarness:
     def __init__(self, broker, links=None):
         self.broker = broker
@@ -52,14 +60,14 @@ class HeldPartitionsHarness:
         for topic in TOPICS:
             await_on_loop(broker, self.core.internal_topics.ensure(topic))
         self._call(self._join, links)
-        self._settle()
+        self._wait_until_loaded()
 
     def _call(self, function, *arguments):
         return on_loop(self.broker, function, *arguments)
 
-    def _settle(self):
+    def _wait_until_loaded(self):
         for service in (self.core.coordinators.groups, self.core.coordinators.transactions):
-            await_on_loop(self.broker, service.settle())
+            await_on_loop(self.broker, _loaded(service))
 
     def _join(self, links):
         core = self.core
@@ -112,10 +120,10 @@ class HeldPartitionsHarness:
             partition.leader_epoch += 1
         self._tell()
 
-    def regain(self, *, settles=True):
+    def regain(self, *, waits=True):
         self._call(self._regain)
-        if settles:
-            self._settle()
+        if waits:
+            self._wait_until_loaded()
 
     def _regain(self):
         for partition in self.partitions:

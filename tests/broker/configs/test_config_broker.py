@@ -284,7 +284,7 @@ def test_a_brokers_id_has_two_names_and_both_are_as_given(name: str) -> None:
     entries = describe_broker(config, DescribeOptions(names=["broker.id", "node.id"]))
     assert [(entry["value"], entry["config_source"]) for entry in entries] == [("7", 4)] * 2
     settled = BrokerConfig.load({})
-    settled.settle_broker_id(7)
+    settled.set_broker_id(7)
     assert describe_broker(settled, DescribeOptions(names=["broker.id", "node.id"])) == entries
 
 

@@ -240,12 +240,12 @@ def test_nothing_is_loaded_before_the_broker_knows_of_topics(broker, harness, cl
     known = metadata.named(GROUPS)
     harness.lose()
     on_loop(broker, lambda: metadata.remove(GROUPS))
-    harness.regain(settles=False)
+    harness.regain(waits=False)
     for _ in range(3):
         answer = client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))
         assert answer.groups[0].error_code == ErrorCode.coordinator_load_in_progress
     on_loop(broker, lambda: metadata.put(known))
-    harness._settle()
+    harness._wait_until_loaded()
     assert offset_of(client.ask(Api.OFFSET_FETCH, 9, **fetch_request(group, topic))) == 6
 
 

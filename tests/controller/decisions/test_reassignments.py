@@ -17,7 +17,7 @@ def test_the_table_of_a_move():
     assert phase(moving, (1, 2, 3)) is Phase.COPYING
     assert phase(moving, (1, 2, 3, 4, 5)) is Phase.COPYING
     assert phase(moving, (1, 2, 3, 4, 5, 6)) is Phase.COMPLETE
-    assert moving.settled() == Assignment((4, 5, 6))
+    assert moving.completed() == Assignment((4, 5, 6))
 
 
 # replicas before, target, -> replicas, adding, removing
@@ -106,7 +106,7 @@ def test_any_number_of_changes_of_mind(first, targets):
         assert set(assignment.adding) == set(target) - set(first)
         assert set(assignment.removing) == set(first) - set(target)
         assert not set(dropped(before, assignment)) & set(first)
-        assert assignment.settled() == Assignment(tuple(target))
+        assert assignment.completed() == Assignment(tuple(target))
     if assignment.is_moving:
         assert set(assignment.cancelled().replicas) == set(first)
         assert not assignment.cancelled().is_moving

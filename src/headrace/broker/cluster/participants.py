@@ -113,7 +113,7 @@ class ClusterParticipants(TransactionParticipants):
         for guard in self._guards.get((topic, index, producer_id), ()):
             guard.is_broken = True
 
-    async def settled(self, transactional_id: str) -> None:
+    async def wait_until_ended(self, transactional_id: str) -> None:
         coordinator = self._service.coordinator
         shard = coordinator.active(coordinator.index_of(transactional_id))
         if shard is None:

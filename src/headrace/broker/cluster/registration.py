@@ -71,7 +71,7 @@ class ClusterRegistration:
         await self._make_persistent_paths()
         cluster_id = await self._cluster_id()
         if self._config.broker_id is None:
-            self._config.settle_broker_id(await self._choose_broker_id())
+            self._config.set_broker_id(await self._choose_broker_id())
         await self._reject_if_alive(broker_path(self._broker_id))
         return cluster_id
 

@@ -132,7 +132,7 @@ class BrokerConfig:
         """The data folders of log.dirs, else of log.dir; empty if neither is set."""
         return self.list("log.dirs") or self.list("log.dir")
 
-    def settle_broker_id(self, broker_id: builtins.int) -> None:
+    def set_broker_id(self, broker_id: builtins.int) -> None:
         """Sets the id that the broker has chosen, because none is configured."""
         assert self.broker_id is None
         static = {**self._layers.static, **dict.fromkeys(_ID_NAMES, builtins.str(broker_id))}

@@ -80,11 +80,6 @@ class CoordinatorService(Generic[C]):
     async def stop(self) -> None:
         await cancel_and_wait([*self._waiting, *([] if self._loader is None else [self._loader])])
 
-    async def settle(self) -> None:
-        """Waits until all partitions are loaded."""
-        if self._loader is not None:
-            await asyncio.wait([self._loader])
-
     async def ensure(self) -> None:
         """Creates the internal topic if it does not exist: a client looks for a coordinator."""
         await self._internal_topics.ensure(self.topic)

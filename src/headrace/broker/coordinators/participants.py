@@ -41,7 +41,7 @@ class TransactionParticipants(ABC):
         """A marker has ended a producer's transaction in a partition of this broker."""
 
     @abstractmethod
-    async def settled(self, transactional_id: str) -> None:
+    async def wait_until_ended(self, transactional_id: str) -> None:
         """Waits for a short time until the transaction of ``transactional_id`` has ended in all its partitions. A
         client that is answered earlier may begin its next transaction too early, and then has to wait much longer."""
 

@@ -95,9 +95,9 @@ class TransactionService(CoordinatorService["TransactionCoordinator"]):
         except ProducerIdNeeded:
             return ask(await self._producer_ids.next())
 
-    async def settled(self, transactional_id: str) -> None:
+    async def wait_until_ended(self, transactional_id: str) -> None:
         """Waits for a short time until the transaction has ended in all its partitions."""
-        await self.participants.settled(transactional_id)
+        await self.participants.wait_until_ended(transactional_id)
 
     async def ensure_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool = True

@@ -41,7 +41,7 @@ async def handle(request: Request, authorizer: Authorizer, transactions: Transac
             )
         )
         await transactions.replicated(body.transactional_id)
-        await transactions.settled(body.transactional_id)
+        await transactions.wait_until_ended(body.transactional_id)
     except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         code = code_of(error, knows_fenced=request.version >= FENCED_SINCE)
         return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

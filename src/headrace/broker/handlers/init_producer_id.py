@@ -99,7 +99,7 @@ async def _start(body: Any, version: int, config: BrokerConfig, transactions: Tr
     try:
         identity = await transactions.with_producer_id(ask)
     except ConcurrentTransactions:
-        await transactions.settled(transactional_id)
+        await transactions.wait_until_ended(transactional_id)
         identity = await transactions.with_producer_id(ask)
     await transactions.replicated(transactional_id)
     return identity

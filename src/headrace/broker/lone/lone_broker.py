@@ -54,7 +54,7 @@ class LoneBroker(ClusterRole):
     async def identify(self) -> None:
         """The data folders say which broker this is. New data folders get the setting's id, or 0."""
         if self._context.config.broker_id is None:
-            self._context.config.settle_broker_id(self._context.folders.stored_broker_id or 0)
+            self._context.config.set_broker_id(self._context.folders.stored_broker_id or 0)
 
     async def load(self, logs: LogManager) -> None:
         context, config = self._context, self._context.config

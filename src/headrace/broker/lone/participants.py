@@ -37,7 +37,7 @@ class LoneParticipants(TransactionParticipants):
     def marker_written(self, topic: str, index: int, producer_id: int) -> None:
         pass
 
-    async def settled(self, transactional_id: str) -> None:
+    async def wait_until_ended(self, transactional_id: str) -> None:
         """The coordinator writes all markers before it answers; only a disk that fails delays some, for longer than a
         client should wait."""
 

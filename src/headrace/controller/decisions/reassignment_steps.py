@@ -180,7 +180,7 @@ def _complete(context: ControllerContext, partitions: Sequence[TopicPartition]) 
         if assignment.is_moving:
             moved.add(partition[0])
         removed += [Replica(*partition, broker) for broker in assignment.removing]
-        context.set_assignment(partition, assignment.settled())
+        context.set_assignment(partition, assignment.completed())
         context.move_partition(partition, ControllerPartitionState.ONLINE)
         batch.add_leader_and_isr(assignment.target, partition)
     yield from send(batch)

@@ -69,7 +69,7 @@ class Assignment:
             raise NoReassignmentInProgress("the partition is not being reassigned")
         return self.moving_to(self.origin)
 
-    def settled(self) -> "Assignment":
+    def completed(self) -> "Assignment":
         return Assignment(self.target)
 
 
