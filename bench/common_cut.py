@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from sqlalchemy import text
 
-from headrace.pipeline.common_cut.common_cut import Alone, CommonCut
+from headrace.pipeline.common_cut.common_cut import CommonCut, SoloFollower
 from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import SystemClock
 
@@ -57,7 +57,7 @@ class Views:
             connection.execute(text("INSERT INTO progress VALUES (:view, 0)"), rows)
 
     def _follow(self, view: int) -> None:
-        key, alone = (f"view{view}", 1), nullcontext(Alone(self._database))
+        key, alone = (f"view{view}", 1), nullcontext(SoloFollower(self._database))
         member_of = self._common.member(self._database, self._clock, key, TOPIC.__eq__) if self._together else alone
         at = 0
         with member_of as member:

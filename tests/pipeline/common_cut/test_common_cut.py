@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import text
 
-from headrace.pipeline.common_cut.common_cut import Alone, CommonCut, LeftOut
+from headrace.pipeline.common_cut.common_cut import CommonCut, LeftOut, SoloFollower
 from headrace.runtime.clock import SystemClock
 
 PATIENCE_MS = 300
@@ -230,7 +230,7 @@ def test_if_the_database_fails_all_read_their_progress_again(project, monkeypatc
 
 
 def test_a_version_alone_reads_as_far_as_the_log_goes(database):
-    alone = Alone(database)
+    alone = SoloFollower(database)
     assert alone.cut({}, {TOPIC: {0: 10**9}}) == {TOPIC: {0: 10**9}}
     assert alone.interval_ms(200) == 200
     alone.leave()

@@ -12,7 +12,7 @@ from lambda_harness import quick as quick
 from lambda_harness import until
 from touched_harness import TouchedHarness
 
-from headrace.pipeline.common_cut.common_cut import Alone
+from headrace.pipeline.common_cut.common_cut import SoloFollower
 from headrace.pipeline.project.decode import Decode, FileText
 from headrace.pipeline.project.definition import KappaSettings, LambdaSettings, ViewDefinition
 from headrace.pipeline.serving.database import Database
@@ -266,7 +266,7 @@ def test_micro_batches_follow_the_trigger_of_the_architecture():
         definition = ViewDefinition("v", (), "", architecture, FileText("v.sql", ""), Decode(),
                                     kappa=KappaSettings(trigger_ms=700), lambda_=LambdaSettings(0, 300))  # fmt: skip
         steps = object.__new__(Steps)
-        steps._context = SimpleNamespace(clock=ManualClock(), follow=lambda *_: nullcontext(Alone(None)))
+        steps._context = SimpleNamespace(clock=ManualClock(), follow=lambda *_: nullcontext(SoloFollower(None)))
         version = SimpleNamespace(key=("v", 1))
         steps._running = SimpleNamespace(definition=definition, version=version, work=None)
         steps._lag_tracker, steps.step = None, lambda: False

@@ -23,8 +23,8 @@ from headrace.pipeline.serving.catalog_tables.versions import Offsets
 MAX_ROUND_OFFSETS = 20_000
 
 
-class Look(NamedTuple):
-    """Holds the log as a follower has seen it.
+class LogPosition(NamedTuple):
+    """Holds where a follower is, and where it has seen the log end.
 
     :ivar read: its progress.
     :ivar ends: where the partitions end that it knows.
@@ -54,45 +54,50 @@ class Place(Enum):
 Agreed: TypeAlias = list[tuple[Place, Offsets]]
 
 
-def agree(looks: Sequence[Look], limit: int = MAX_ROUND_OFFSETS) -> Agreed:
-    """For each look: its place, and up to where the follower reads if it takes part."""
-    base = _base(looks)
+def agree(positions: Sequence[LogPosition], limit: int = MAX_ROUND_OFFSETS) -> Agreed:
+    """For each position: its place, and up to where the follower reads if it takes part."""
+    base = _base(positions)
     ends: dict[TopicPartition, int] = {}
-    for look in looks:
-        for partition, end in by_partition(look.ends).items():
+    for position in positions:
+        for partition, end in by_partition(position.ends).items():
             ends[partition] = max(end, ends.get(partition, 0))
     topics = {partition.topic for partition in ends}
-    reads = [frozenset(topic for topic in topics if look.reads(topic)) for look in looks]
+    reads = [frozenset(topic for topic in topics if each.reads(topic)) for each in positions]
     started: dict[TopicPartition, int] = {}
     for partition, end in ends.items():
-        readers = [look for look, of in zip(looks, reads, strict=True) if partition.topic in of]
-        inside = [look for look in readers if look in base]
-        if all(partition.partition in look.ends.get(partition.topic, {}) for look in inside):
-            started[partition] = min(end, max(offset_at(look.read, partition) for look in inside or readers))
+        readers = [position for position, of in zip(positions, reads, strict=True) if partition.topic in of]
+        inside = [each for each in readers if each in base]
+        if all(partition.partition in position.ends.get(partition.topic, {}) for position in inside):
+            started[partition] = min(end, max(offset_at(position.read, partition) for position in inside or readers))
     moves = share_out({partition: ends[partition] - start for partition, start in started.items()}, limit)
     cut = {partition: start + moves[partition] for partition, start in started.items()}
     return [
-        _place(look, of, cut, started if look in base else {}, limit) for look, of in zip(looks, reads, strict=True)
+        _place(position, of, cut, started if position in base else {}, limit)
+        for position, of in zip(positions, reads, strict=True)
     ]
 
 
-def _base(looks: Sequence[Look]) -> list[Look]:
+def _base(positions: Sequence[LogPosition]) -> list[LogPosition]:
     """The followers that the others have to join: the followers of the last round, else the nearest one to the end."""
-    return [look for look in looks if look.is_in] or [min(looks, key=lambda look: look.waiting)]
+    return [each for each in positions if each.is_in] or [min(positions, key=lambda each: each.waiting)]
 
 
 def _place(
-    look: Look, topics: frozenset[str], cut: dict[TopicPartition, int], at_least: dict[TopicPartition, int], limit: int
+    position: LogPosition,
+    topics: frozenset[str],
+    cut: dict[TopicPartition, int],
+    at_least: dict[TopicPartition, int],
+    limit: int,
 ) -> tuple[Place, Offsets]:
     """
     :param at_least: where the followers of the last round are. A follower with less did not reach the last cut.
     """
     own = {partition: offset for partition, offset in cut.items() if partition.topic in topics}
-    if any(offset_at(look.read, partition) > offset for partition, offset in own.items()):
-        return Place.AHEAD, look.read
-    knows_all = all(partition.partition in look.ends.get(partition.topic, {}) for partition in own)
-    is_short = any(offset_at(look.read, each) < at for each, at in at_least.items() if each.topic in topics)
-    own_cut = updated(look.read, by_topic(own))
-    if not knows_all or is_short or offsets_between(look.read, own_cut) > limit:
-        return Place.BEHIND, look.ends
+    if any(offset_at(position.read, partition) > offset for partition, offset in own.items()):
+        return Place.AHEAD, position.read
+    knows_all = all(partition.partition in position.ends.get(partition.topic, {}) for partition in own)
+    is_short = any(offset_at(position.read, each) < at for each, at in at_least.items() if each.topic in topics)
+    own_cut = updated(position.read, by_topic(own))
+    if not knows_all or is_short or offsets_between(position.read, own_cut) > limit:
+        return Place.BEHIND, position.ends
     return Place.IN, own_cut

@@ -6,7 +6,7 @@ A thread that follows the log calls these in turn, for each micro-batch::
     member.begin()              waits until all others are ready; a write transaction, which all of them share
     member.leave()              if anything was raised
 
-``Alone`` is the same for a version without others: it waits for nobody, and its transaction is its own.
+``SoloFollower`` is the same for a version without others: it waits for nobody, and its transaction is its own.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Member(Protocol):
         """The time from one look at the log to the next one."""
 
 
-class Alone:
+class SoloFollower:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.waited_ms = 0
@@ -105,7 +105,7 @@ class CommonCut:
             follower = self._rounds.add(key, reads, clock.monotonic_ms())
             self._changed[follower] = threading.Condition(self._lock)
         try:
-            yield _Together(self, database, clock, follower, waiting)
+            yield RoundFollower(self, database, clock, follower, waiting)
         finally:
             with self._lock:
                 self._rounds.remove(follower, clock.monotonic_ms())
@@ -152,7 +152,7 @@ class CommonCut:
                 self._rounds.expire(clock.monotonic_ms())
 
 
-class _Together:
+class RoundFollower:
     def __init__(
         self,
         common: CommonCut,

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from headrace.pipeline.common_cut.agreement import Look, Place, agree
+from headrace.pipeline.common_cut.agreement import LogPosition, Place, agree
 from headrace.pipeline.progress.offsets import by_partition, offset_at, offsets_between
 from headrace.pipeline.serving.catalog_tables.versions import Offsets, VersionKey
 
@@ -96,8 +96,8 @@ class Follower:
     barred_until_ms: int = 0
 
     @property
-    def look(self) -> Look:
-        return Look(self.read, self.ends, self.reads, self.is_in)
+    def position(self) -> LogPosition:
+        return LogPosition(self.read, self.ends, self.reads, self.is_in)
 
 
 class Rounds:
@@ -250,13 +250,13 @@ class Rounds:
         if len(followers) == 1:
             self._read_up_to(followers[0], followers[0].ends, now_ms)
             return
-        if slow := [each for each in followers if each.look.waiting > MAX_BACKLOG]:
+        if slow := [each for each in followers if each.position.waiting > MAX_BACKLOG]:
             for each in slow:
                 self._goes_alone(each, now_ms)
             self._others_go_on([each for each in followers if each not in slow], now_ms)
             return
         taking_part = []
-        for each, (place, cut) in zip(followers, agree([each.look for each in followers]), strict=True):
+        for each, (place, cut) in zip(followers, agree([each.position for each in followers]), strict=True):
             if place is Place.IN:
                 self._read_up_to(each, cut, now_ms)
                 taking_part.append(each)

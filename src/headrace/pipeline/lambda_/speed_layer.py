@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from headrace.pipeline.common_cut.common_cut import Alone, LeftOut, Member
+from headrace.pipeline.common_cut.common_cut import LeftOut, Member, SoloFollower
 from headrace.pipeline.decoding.events import ERROR, bad_rows, can_be_bad, decode_frame, good_rows
 from headrace.pipeline.lambda_.speed_log import SpeedLog
 from headrace.pipeline.progress.lag import Lag, LagTracker
@@ -134,7 +134,7 @@ class SpeedLayer:
         self._read: Offsets | None = None
         self._lag_tracker: LagTracker | None = None
         self._has_stepped = False
-        self._member: Member = Alone(context.database)
+        self._member: Member = SoloFollower(context.database)
 
     def close(self) -> None:
         self._log.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.pipeline.common_cut.taking_part import why_outside
+from headrace.pipeline.common_cut.eligibility import why_outside
 from headrace.pipeline.management.command_spark import CommandSpark
 from headrace.pipeline.project.loading import VIEWS_FOLDER, Draft, read_project
 from headrace.pipeline.project.toml_files import ProjectError, did_you_mean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.pipeline.common_cut.taking_part import why_outside
+from headrace.pipeline.common_cut.eligibility import why_outside
 from headrace.pipeline.maintenance.ways import stored_way
 from headrace.pipeline.progress.offsets import is_before
 from headrace.pipeline.project.definition import ViewDefinition

@@ -11,7 +11,7 @@ from dataclasses import replace
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.common_cut.taking_part import why_outside
+from headrace.pipeline.common_cut.eligibility import why_outside
 from headrace.pipeline.maintenance.ways import stored_way
 from headrace.pipeline.progress.progress_log import ProgressLog
 from headrace.pipeline.project.definition import ViewDefinition

@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.common_cut.common_cut import Alone, LeftOut, Member
+from headrace.pipeline.common_cut.common_cut import LeftOut, Member, SoloFollower
 from headrace.pipeline.lambda_.speed_log import SpeedLog
 from headrace.pipeline.progress.lag import Lag, LagTracker
 from headrace.pipeline.progress.offsets import is_before, ranges_between
@@ -134,7 +134,7 @@ class Steps:
         #: The progress in the database; None if it has to be read again.
         self._known: Progress | None = None
         self._lag_tracker: LagTracker | None = None
-        self._member: Member = Alone(self._context.database)
+        self._member: Member = SoloFollower(self._context.database)
 
     def close(self) -> None:
         self._log.close()

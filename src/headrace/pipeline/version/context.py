@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.common_cut.common_cut import Alone, CommonCut, Member
-from headrace.pipeline.common_cut.taking_part import why_outside
+from headrace.pipeline.common_cut.common_cut import CommonCut, Member, SoloFollower
+from headrace.pipeline.common_cut.eligibility import why_outside
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Catalog, VersionKey
 from headrace.pipeline.serving.database import Database
@@ -49,7 +49,7 @@ class RunContext:
     def follow(self, key: VersionKey, definition: ViewDefinition, work: WorkInFlight) -> AbstractContextManager[Member]:
         """How a version follows the log: in rounds with others, or alone."""
         if why_outside("", definition.trigger_ms, same_offsets=self.project.same_offsets) is not None:
-            return nullcontext(Alone(self.database))
+            return nullcontext(SoloFollower(self.database))
         waiting = partial(work.waiting, Work.SPEED)
         return self.common_cut.member(self.database, self.clock, key, definition.reads, waiting)
 
