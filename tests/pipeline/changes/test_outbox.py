@@ -15,8 +15,8 @@ from sqlalchemy import inspect
 
 from headrace.pipeline.changes.change import Change, changes_of
 from headrace.pipeline.changes.outbox import StreamMoved, followed
+from headrace.pipeline.changes.reported_rows import ReportedRows
 from headrace.pipeline.changes.row_values import row_of, row_text, view_columns
-from headrace.pipeline.changes.told_rows import ToldRows
 from headrace.pipeline.project.definition import ChangeSettings
 from headrace.pipeline.serving.change_tables import CHANGE_STEPS, CHANGES, FOLLOWED
 from headrace.pipeline.serving.errors import DuplicateKey
@@ -66,10 +66,10 @@ def shown(view):
         return Counter(row_text(row_of(columns, row)) for row in found)
 
 
-def told(view):
+def reported(view):
     with view.database.read() as connection:
         columns = view_columns(connection, view.name)
-        return Counter(row_text(row) for row in ToldRows(connection, view.name, columns).rows())
+        return Counter(row_text(row) for row in ReportedRows(connection, view.name, columns).rows())
 
 
 def changes(view, after=0):
@@ -83,7 +83,7 @@ def applied(rows, found):
     rows = Counter(rows)
     for each in found:
         if each.before is not None:
-            assert rows[each.before] >= each.copies, "a change removes a row that was never told"
+            assert rows[each.before] >= each.copies, "a change removes a row that was never reported"
             rows[each.before] -= each.copies
         if each.after is not None:
             rows[each.after] += each.copies
@@ -105,7 +105,7 @@ def test_the_changes_lead_from_each_told_state_to_the_next(database, is_keyed, d
         view.commit(stored, switch=True)
         before, state = state, view.step()
         rows = applied(rows, changes(view, before.last_seq)) if before else shown(view)
-        assert rows == told(view) == shown(view)
+        assert rows == reported(view) == shown(view)
         assert state.as_of["offsets"] == {"clicks": {"0": view.batch}}
         assert state.stream == (before or state).stream
     found = changes(view)
@@ -184,7 +184,7 @@ def test_what_numbered_changes_cannot_say_begins_a_stream(database, what):
     state = view.step()
     assert state.stream != began.stream
     assert (state.first_seq, state.last_seq, changes(view)) == (1, 0, [])
-    assert told(view) == shown(view)
+    assert reported(view) == shown(view)
 
 
 def test_the_outbox_is_bounded_in_rows_and_in_time(database):
@@ -204,13 +204,13 @@ def test_the_outbox_is_bounded_in_rows_and_in_time(database):
         assert [each.last_seq for each in connection.execute(CHANGE_STEPS.select())] == [6]
 
 
-@pytest.mark.parametrize("crash", ["tell", "_write"])
+@pytest.mark.parametrize("crash", ["report", "_write"])
 def test_a_step_that_crashes_leaves_nothing_and_the_next_one_tells_everything(database, monkeypatch, crash):
     view = FakeView(database)
     view.commit([("home", 1)])
     began = view.step()
     view.commit([("home", 2), ("shop", 1)])
-    owner = ToldRows if crash == "tell" else type(view.outbox)
+    owner = ReportedRows if crash == "report" else type(view.outbox)
     real = getattr(owner, crash)
 
     def crashing(*arguments):
@@ -225,7 +225,7 @@ def test_a_step_that_crashes_leaves_nothing_and_the_next_one_tells_everything(da
         assert followed(connection, "pages") == began
     assert changes(view) == []
     view.step()
-    assert applied(Counter(['{"page":"home","clicks":1}']), changes(view)) == shown(view) == told(view)
+    assert applied(Counter(['{"page":"home","clicks":1}']), changes(view)) == shown(view) == reported(view)
 
 
 def test_a_second_process_that_follows_changes_nothing(database, monkeypatch):
@@ -233,15 +233,15 @@ def test_a_second_process_that_follows_changes_nothing(database, monkeypatch):
     view.commit([("home", 1)])
     view.step()
     view.commit([("home", 2)])
-    real = ToldRows.differences
+    real = ReportedRows.differences
 
     def overtaken(self, limit):
         found = real(self, limit)
-        monkeypatch.setattr(ToldRows, "differences", real)
+        monkeypatch.setattr(ReportedRows, "differences", real)
         view.step()
         return found
 
-    monkeypatch.setattr(ToldRows, "differences", overtaken)
+    monkeypatch.setattr(ReportedRows, "differences", overtaken)
     with pytest.raises(StreamMoved, match="only one 'headrace views run'"):
         view.step()
     assert [each.seq for each in changes(view)] == [1]

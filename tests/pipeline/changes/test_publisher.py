@@ -46,7 +46,7 @@ class Published:
             self.view.database, self.reader, SystemClock(), self.client, "pages", self.publish_as or Publish(self.topic)
         )
 
-    def tell(self, rows, **options):
+    def report(self, rows, **options):
         self.view.commit(rows, **options)
         return self.view.step()
 
@@ -95,14 +95,14 @@ def published(sqlite_url, kafka):
 
 
 def test_the_whole_table_is_sent_first_and_then_every_change_with_tombstones(published):
-    published.tell([("home", 1), ("shop", 2)])
+    published.report([("home", 1), ("shop", 2)])
     assert published.publish() == 1
     assert sorted(map(str, published.records())) == [
         "({'page': 'home'}, {'page': 'home', 'clicks': 1})",
         "({'page': 'shop'}, {'page': 'shop', 'clicks': 2})",
     ]
-    published.tell([("home", 5), ("tea", 1)])
-    published.tell([("home", 6), ("tea", 1)])
+    published.report([("home", 5), ("tea", 1)])
+    published.report([("home", 6), ("tea", 1)])
     published.publish()
     assert published.publish() == 0
     assert sorted(map(str, published.records()[2:])) == [
@@ -123,10 +123,10 @@ _CRASHES = ["before the commit", "after the commit", "after the database"]
 @pytest.mark.parametrize("crash", _CRASHES)
 @pytest.mark.parametrize("when", ["first table", "changes"])
 def test_a_crash_around_a_commit_neither_loses_nor_doubles_a_record(published, monkeypatch, crash, when):
-    published.tell([("home", 1), ("shop", 2)])
+    published.report([("home", 1), ("shop", 2)])
     if when == "changes":
         published.publish()
-        published.tell([("home", 3), ("tea", 1)])
+        published.report([("home", 3), ("tea", 1)])
     before = len(published.records()) if when == "changes" else 0
     real_commit, real_saved = Producer.commit_transaction, Publisher.committed
 
@@ -188,7 +188,7 @@ def test_random_crashes_and_switches_leave_the_topic_equal_to_the_view(published
             rows.pop(f"p{dice.randrange(8)}", None)
         if number % 13 == 12:
             published.view.add_version()
-        published.tell(sorted(rows.items()), switch=True)
+        published.report(sorted(rows.items()), switch=True)
         try:
             published.publish()
         except SystemExit:
@@ -206,29 +206,29 @@ def test_random_crashes_and_switches_leave_the_topic_equal_to_the_view(published
 
 def test_a_new_stream_and_changes_that_are_not_kept_send_only_the_difference(published):
     published.view.settings = ChangeSettings(keep_changes=2)
-    published.tell([("home", 1), ("shop", 2), ("tea", 3)])
+    published.report([("home", 1), ("shop", 2), ("tea", 3)])
     published.publish()
     for clicks in (4, 5, 6, 7):
-        published.tell([("home", clicks), ("shop", 2)])
+        published.report([("home", clicks), ("shop", 2)])
     published.publish()
     assert sorted(map(str, published.records()[3:])) == [
         "({'page': 'home'}, {'page': 'home', 'clicks': 7})",
         "({'page': 'tea'}, None)",
     ]
-    published.tell([("home", 7), ("a", 1), ("b", 1), ("c", 1)])  # more than the outbox keeps: a new stream
+    published.report([("home", 7), ("a", 1), ("b", 1), ("c", 1)])  # more than the outbox keeps: a new stream
     published.publish()
     assert published.table() == {"home": 7, "a": 1, "b": 1, "c": 1}
     assert len(published.records()) == 3 + 2 + 4
 
 
 def test_an_older_publisher_is_fenced(published):
-    published.tell([("home", 1)])
+    published.report([("home", 1)])
     published.publish()
     old = published.publisher
     published.restart()
-    published.tell([("home", 2)])
+    published.report([("home", 2)])
     published.publish()
-    published.tell([("home", 3)])
+    published.report([("home", 3)])
     with pytest.raises(Exception, match=r"(?i)fenc|epoch|newer"):
         old.advance()
     old.close()
@@ -237,7 +237,7 @@ def test_an_older_publisher_is_fenced(published):
 
 
 def test_topics_that_cannot_be_published_to_are_refused_and_left_alone(published):
-    published.tell([("home", 1)])
+    published.report([("home", 1)])
     with Admin(config=published.client) as admin:
         admin.create_topic(published.topic, num_partitions=1)
         with pytest.raises(PublishRefused, match=r"cleanup\.policy=delete, and a view can be published to"):
@@ -255,18 +255,18 @@ def test_topics_that_cannot_be_published_to_are_refused_and_left_alone(published
 
 def test_a_view_without_a_key_is_refused(published):
     published.view.add_version(key=None)
-    published.tell([("home", 1)])
+    published.report([("home", 1)])
     with pytest.raises(PublishRefused, match=r'pages has no key.* such as key = \["id"\]'):
         published.publish()
 
 
 def test_a_topic_that_was_deleted_is_made_again_from_the_whole_table(published):
-    published.tell([("home", 1)])
+    published.report([("home", 1)])
     published.publish()
     published.publisher.close()
     with Admin(config=published.client) as admin:
         admin.delete_topic(published.topic)
-    published.tell([("home", 2), ("shop", 1)])
+    published.report([("home", 2), ("shop", 1)])
     published.restart()
     published.publish()
     assert published.table() == {"home": 2, "shop": 1}
@@ -337,7 +337,7 @@ def test_avro_records_are_read_by_the_schemas_of_the_registry(published):
     with fake_registry() as registry:
         published.publish_as = Publish(published.topic, "avro", registry.url)
         published.restart()
-        published.tell([full, ("none", *[None] * 8)])
+        published.report([full, ("none", *[None] * 8)])
         published.publish()
         schemas = SchemaRegistry(registry.url)
 
@@ -351,12 +351,12 @@ def test_avro_records_are_read_by_the_schemas_of_the_registry(published):
             "at": "2026-11-16 12:00:00", "tags": '["a"]', "odd_name": 7,
         }  # fmt: skip
         assert set(found["none"].values()) == {"none", None}
-        published.tell([full])
+        published.report([full])
         published.publish()
         assert published.raw()[-1][1] is None
         registry.refused.add(f"{published.topic}-value")
         published.restart()
-        published.tell([full, ("more", *[None] * 8)])
+        published.report([full, ("more", *[None] * 8)])
         with pytest.raises(PublishRefused, match=r"incompatible.*allow the change for the subject"):
             published.publish()
         registry.broken = 500

@@ -18,7 +18,7 @@ import re
 from typing import NamedTuple
 
 from headrace.pipeline.changes.outbox import Followed
-from headrace.pipeline.changes.reading import ToldChange
+from headrace.pipeline.changes.reading import ReportedChange
 from headrace.pipeline.changes.row_values import Row, row_text
 
 HEARTBEAT = b": heartbeat\n\n"
@@ -60,17 +60,17 @@ def ready(state: Followed, rows: int) -> bytes:
     return event("ready", data, Position(state.stream, state.last_seq))
 
 
-def change(stream: str, told: ToldChange) -> bytes:
+def change(stream: str, reported: ReportedChange) -> bytes:
     data = {
-        "op": told.op,
-        "key": told.key,
-        "before": told.before,
-        "after": told.after,
-        "copies": told.copies,
-        "as_of": [told.as_of],
-        "last_of_step": told.is_last_of_step,
+        "op": reported.op,
+        "key": reported.key,
+        "before": reported.before,
+        "after": reported.after,
+        "copies": reported.copies,
+        "as_of": [reported.as_of],
+        "last_of_step": reported.is_last_of_step,
     }
-    return event("change", data, Position(stream, told.seq))
+    return event("change", data, Position(stream, reported.seq))
 
 
 def bye(reason: str) -> bytes:

@@ -1,11 +1,11 @@
 """Follows and publishes the views of a project, beside the runner: two threads, and no Spark.
 
-One thread tells changes (``outbox``): of views with ``[publish]`` or ``[changes] always = true`` in the newest
+One thread reports changes (``outbox``): of views with ``[publish]`` or ``[changes] always = true`` in the newest
 definition, and of views that a reader follows. A view that nobody follows costs nothing: what was kept for it is
 removed when its last lease ends. The thread looks after each commit of a version in this process, and every quarter of
 a second for what other processes do, such as a switch. A comparison reads the whole view, so the next one waits for
-three times as long as the last one took: following takes a quarter of one core at most, and a large view is told less
-often.
+three times as long as the last one took: following takes a quarter of one core at most, and a large view is reported
+less often.
 
 The other thread publishes (``publisher``), so that a broker that is away does not hold up the change feed. A failure is
 logged once, stored for ``headrace views status``, and tried again after ten seconds.
@@ -35,7 +35,7 @@ _LOOK_AT_CATALOG_S = 1.0
 _PAUSE_PER_STEP = 3
 
 
-class WantedView(NamedTuple):
+class FollowedView(NamedTuple):
     """How a view is followed."""
 
     settings: ChangeSettings = ChangeSettings()
@@ -46,13 +46,13 @@ class WantedView(NamedTuple):
         return self.publish is not None or self.settings.always
 
 
-def wanted_views(versions: Iterable[Version]) -> dict[str, WantedView]:
+def followed_views(versions: Iterable[Version]) -> dict[str, FollowedView]:
     """By view, what its newest definition says. A view is followed by its file, whichever version serves."""
     found = {}
     for version in versions:
         if version.desired_state is not DesiredState.DROP and version.definition:
             definition = ViewDefinition.from_dict(version.definition)
-            found[version.view] = WantedView(definition.changes, definition.publish)
+            found[version.view] = FollowedView(definition.changes, definition.publish)
     return found
 
 
@@ -72,7 +72,7 @@ class ChangeFollower:
         self._commits = commits
         self.outbox = Outbox(database, clock)
         self._reader = ChangeReader(serving_url, clock)
-        self._wanted: dict[str, WantedView] = {}
+        self._views: dict[str, FollowedView] = {}
         self._publishers: dict[str, Publisher] = {}
         self._told = threading.Event()
         #: By view, when it may be compared again, and when publishing may be tried again.
@@ -95,8 +95,8 @@ class ChangeFollower:
             looked_s, commits = now_s, count
             try:
                 if now_s - catalog_s >= _LOOK_AT_CATALOG_S:
-                    self._wanted, catalog_s = wanted_views(self._catalog.versions()), now_s
-                self.tell()
+                    self._views, catalog_s = followed_views(self._catalog.versions()), now_s
+                self.report()
             except Exception as error:  # noqa: BLE001  the views go on, and the next look tries again
                 self._failures.add("following the views", error)
             else:
@@ -116,10 +116,10 @@ class ChangeFollower:
 
         :return: what failed, such as ``publishing pages``.
         """
-        self._wanted = wanted_views(self._catalog.versions())
+        self._views = followed_views(self._catalog.versions())
         self._step_due_s.clear()
         try:
-            self.tell()
+            self.report()
             self.publish_all()
             return self._failures.names()
         finally:
@@ -133,11 +133,11 @@ class ChangeFollower:
 
     # ------------------------------------------------------------------------------------------------------- telling
 
-    def tell(self) -> None:
-        """Tells the changes of all views that are followed, as far as they are due."""
+    def report(self) -> None:
+        """Reports the changes of all views that are followed, as far as they are due."""
         leases, now_ms = self.outbox.leases(), self._clock.wall_ms()
-        followed = {view for view, until_ms in leases.items() if until_ms > now_ms and view in self._wanted}
-        followed |= {view for view, wanted in self._wanted.items() if wanted.is_always}
+        followed = {view for view, until_ms in leases.items() if until_ms > now_ms and view in self._views}
+        followed |= {view for view, each in self._views.items() if each.is_always}
         for view in self.outbox.views() - followed:
             self.outbox.forget(view)
         now_s = time.monotonic()
@@ -147,7 +147,7 @@ class ChangeFollower:
     def _step(self, view: str) -> None:
         began_s = time.monotonic()
         try:
-            self.outbox.step(view, self._wanted[view].settings)
+            self.outbox.step(view, self._views[view].settings)
         except Exception as error:  # noqa: BLE001  the other views go on, and the next look tries again
             self._step_due_s[view] = time.monotonic() + AGAIN_S
             self._failures.add(f"following {view}", error)
@@ -161,7 +161,7 @@ class ChangeFollower:
 
     def publish_all(self) -> None:
         """Publishes what the topics lack."""
-        wanted = {view: each.publish for view, each in self._wanted.items() if each.publish is not None}
+        wanted = {view: each.publish for view, each in self._views.items() if each.publish is not None}
         for view, publisher in list(self._publishers.items()):
             if wanted.get(view) != publisher.publish:
                 publisher.close()

@@ -1,13 +1,13 @@
 """Writes the changes of a view to its outbox: the difference between two states that readers could see.
 
-A step compares the SQL view with the rows that were told last (``told_rows``) in one snapshot, together with the
-progress and the serving version. Then one transaction writes the difference with consecutive numbers and the ``as_of``
-of the snapshot, and updates the told rows. The comparison holds no lock of writers. The view may have changed again
-when the difference is written: the next step tells that.
+A step compares the SQL view with the rows that were reported last (``reported_rows``) in one snapshot, together with
+the progress and the serving version. Then one transaction writes the difference with consecutive numbers and the
+``as_of`` of the snapshot, and updates the reported rows. The comparison holds no lock of writers. The view may have
+changed again when the difference is written: the next step reports that.
 
 So the outbox does not depend on how the view is maintained. Several commits may become one difference, and a switch of
-versions is the difference between their answers. A crash leaves all of a step or nothing; the next step then tells what
-the lost one would have told.
+versions is the difference between their answers. A crash leaves all of a step or nothing; the next step then reports
+what the lost one would have reported.
 
 A step begins a new *stream* instead, with no changes, if numbered changes cannot say what happened: the columns or the
 key differ, or more rows differ than the outbox keeps. Readers then begin again with a snapshot.
@@ -24,8 +24,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Row, func, select
 
 from headrace.pipeline.changes.change import Change, changes_of
+from headrace.pipeline.changes.reported_rows import ReportedRows, RowDifference
 from headrace.pipeline.changes.row_values import ViewColumn, row_of, row_text, view_columns
-from headrace.pipeline.changes.told_rows import RowDifference, ToldRows
 from headrace.pipeline.project.definition import ChangeSettings
 from headrace.pipeline.serving.catalog_tables.version_columns import key_of
 from headrace.pipeline.serving.catalog_tables.versions import VIEWS
@@ -37,7 +37,7 @@ from headrace.pipeline.serving.change_tables import (
     FOLLOWED,
     OF_CHANGES,
     PUBLISHED,
-    told_table_name,
+    reported_table_name,
 )
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import ServingError
@@ -52,7 +52,7 @@ class Followed:
 
     :param first_seq: the number of the first change that the outbox still has; ``last_seq`` + 1 if it has none.
     :param last_seq: the number of the last change; 0 if the stream has none yet.
-    :param as_of: up to where the told rows count: view, version, offsets and the time of their last write.
+    :param as_of: up to where the reported rows count: view, version, offsets and the time of their last write.
     """
 
     view: str
@@ -95,7 +95,7 @@ def _followed_of(row: Row[tuple[object, ...]]) -> Followed:
 
 
 class StreamMoved(ServingError):
-    """Another process has told changes of the view. Nothing was changed."""
+    """Another process has reported changes of the view. Nothing was changed."""
 
 
 def _check_unmoved(connection: Connection, before: Followed) -> None:
@@ -114,42 +114,42 @@ class Outbox:
     def due(self, views: Collection[str]) -> list[str]:
         """Those of these views that may have changed since their last step. Reads two rows per view."""
         with self._database.read() as connection:
-            told = {
+            reported = {
                 row.view: row.signature for row in connection.execute(select(FOLLOWED.c.view, FOLLOWED.c.signature))
             }
             now = {
                 row.view: _signature(row)
                 for row in connection.execute(serving_versions().where(VIEWS.c.name.in_(views)))
             }
-        return [view for view, signature in sorted(now.items()) if told.get(view) != signature]
+        return [view for view, signature in sorted(now.items()) if reported.get(view) != signature]
 
     def step(self, view: str, settings: ChangeSettings) -> Followed | None:
-        """Tells the changes since the last step, if there are any.
+        """Reports the changes since the last step, if there are any.
 
         :return: the state afterwards; None if no version of the view serves and it was never followed.
-        :raises StreamMoved: if another process has told changes meanwhile; nothing is changed then.
+        :raises StreamMoved: if another process has reported changes meanwhile; nothing is changed then.
         """
         with self._database.read() as reader:
             now, before = _served(reader, view), followed(reader, view)
             if now is None or (before is not None and before.signature == now.signature):
                 return before
             columns, key = view_columns(reader, view), key_of(reader, (view, now.version))
-            told = ToldRows(reader, view, columns)
-            is_same = before is not None and (columns, key) == (before.columns, before.key) and told.exist()
-            differences = told.differences(settings.keep_changes + 1) if is_same else []
+            reported = ReportedRows(reader, view, columns)
+            is_same = before is not None and (columns, key) == (before.columns, before.key) and reported.exist()
+            differences = reported.differences(settings.keep_changes + 1) if is_same else []
         if not is_same or len(differences) > settings.keep_changes:
             return self._begin_stream(view)
         assert before is not None
         changes = _changes(columns, key, differences)
         with self._database.begin() as connection:
             _check_unmoved(connection, before)
-            ToldRows(connection, view, columns).tell(differences)
+            ReportedRows(connection, view, columns).report(differences)
             return self._write(connection, before, now, changes, settings)
 
     def forget(self, view: str) -> None:
         """Removes everything that is kept for a view that nobody follows any more."""
         with self._database.begin() as connection:
-            drop_table(connection, told_table_name(view))
+            drop_table(connection, reported_table_name(view))
             for table in OF_CHANGES:
                 if table not in (PUBLISHED, EXPORTED):
                     connection.execute(table.delete().where(table.c.view == view))
@@ -165,14 +165,14 @@ class Outbox:
             return set(connection.execute(select(FOLLOWED.c.view)).scalars())
 
     def _begin_stream(self, view: str) -> Followed | None:
-        """Makes the present rows of the view the told ones, and begins a stream without changes."""
+        """Makes the present rows of the view the reported rows, and begins a stream without changes."""
         with self._database.begin() as connection:
             self._take_snapshot(connection)
             now, columns = _served(connection, view), view_columns(connection, view)
             if now is None or not columns:
                 return followed(connection, view)
             key = key_of(connection, (view, now.version))
-            ToldRows(connection, view, columns).load()
+            ReportedRows(connection, view, columns).load()
             for table in (CHANGES, CHANGE_STEPS, FOLLOWED):
                 connection.execute(table.delete().where(table.c.view == view))
             made = Followed(view, uuid.uuid4().hex[:16], columns, key, 1, 0, now.signature, now.as_of)
@@ -246,7 +246,7 @@ class Outbox:
 def _changes(
     columns: tuple[ViewColumn, ...], key: tuple[str, ...] | None, differences: list[RowDifference]
 ) -> list[Change]:
-    rows = [(row_of(columns, each.values), each.now - each.told) for each in differences]
+    rows = [(row_of(columns, each.values), each.now - each.reported) for each in differences]
     removed = [(row, -count) for row, count in rows if count < 0]
     return changes_of(removed, [(row, count) for row, count in rows if count > 0], key)
 

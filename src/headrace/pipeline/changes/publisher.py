@@ -34,7 +34,7 @@ from headrace.client.producer.sync_producer import Producer
 from headrace.client.types import OffsetAndMetadata, TopicPartition
 from headrace.pipeline.changes.outbox import Followed
 from headrace.pipeline.changes.published_topic import PublishedTopic, PublishRefused, value_hash
-from headrace.pipeline.changes.reading import ChangeReader, ToldChange
+from headrace.pipeline.changes.reading import ChangeReader, ReportedChange
 from headrace.pipeline.changes.record_formats import RecordFormat, format_of
 from headrace.pipeline.project.definition import Publish
 from headrace.pipeline.serving.change_tables import PUBLISHED
@@ -150,7 +150,7 @@ class Publisher:
 
     # ------------------------------------------------------------------------------------------------------- sending
 
-    def _send_changes(self, state: Followed, changes: Sequence[ToldChange]) -> None:
+    def _send_changes(self, state: Followed, changes: Sequence[ReportedChange]) -> None:
         records = self._records(state)
         with self._transaction(_Position(f"{state.stream}/{self.publish.format}", changes[-1].seq)) as producer:
             for each in changes:
@@ -248,7 +248,7 @@ class Transaction:
             self._producer.abort_transaction()
 
 
-def _up_to_step(changes: Sequence[ToldChange]) -> Sequence[ToldChange]:
+def _up_to_step(changes: Sequence[ReportedChange]) -> Sequence[ReportedChange]:
     """The changes up to the end of a step, unless one step is larger than a transaction."""
     ends = [at for at, each in enumerate(changes, 1) if each.is_last_of_step]
     return changes[: ends[-1]] if ends else changes

@@ -1,4 +1,4 @@
-"""Reads what the runner has told of a view: the state of its stream, a snapshot of its rows, and its changes.
+"""Reads what the runner has reported of a view: the state of its stream, a snapshot of its rows, and its changes.
 
 Servers of the change feed use it, in other processes than the runner. They only read, apart from leases: a lease says
 that somebody follows the view. A role that may only SELECT cannot write leases; views with ``[changes] always = true``
@@ -17,10 +17,10 @@ from sqlalchemy import Connection, Engine, inspect, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 from headrace.pipeline.changes.outbox import Followed, followed
+from headrace.pipeline.changes.reported_rows import ReportedRows
 from headrace.pipeline.changes.row_values import Row
-from headrace.pipeline.changes.told_rows import ToldRows
 from headrace.pipeline.serving.catalog_tables.versions import VIEWS
-from headrace.pipeline.serving.change_tables import CHANGE_LEASES, CHANGE_STEPS, CHANGES, FOLLOWED, told_table_name
+from headrace.pipeline.serving.change_tables import CHANGE_LEASES, CHANGE_STEPS, CHANGES, FOLLOWED, reported_table_name
 from headrace.pipeline.serving.database_url import parse_url
 from headrace.pipeline.serving.errors import DatabaseUnreachable, ServingError, UnknownView
 from headrace.pipeline.serving.sqlite import dialect as sqlite_dialect
@@ -30,11 +30,11 @@ from headrace.runtime.clock import Clock, SystemClock
 _BUSY_TIMEOUT_MS = 10_000
 
 
-class ToldChange(NamedTuple):
-    """A change as its stream tells it.
+class ReportedChange(NamedTuple):
+    """A change as its stream reports it.
 
     :ivar as_of: up to where the state after the change counts. All changes of a step have the same.
-    :ivar is_last_of_step: whether the told rows are a state of the view again after this change.
+    :ivar is_last_of_step: whether the reported rows are a state of the view again after this change.
     """
 
     seq: int
@@ -102,28 +102,28 @@ class ChangeReader:
 
     @contextmanager
     def rows(self, view: str) -> Iterator[tuple[Followed, Iterator[Row]] | None]:
-        """The told rows, and the state that they belong to, in one snapshot; None if the view is not followed.
+        """The reported rows, and the state that they belong to, in one snapshot; None if the view is not followed.
 
         Read the rows soon: the snapshot keeps the runner from beginning another stream.
         """
         with self._snapshot() as connection:
-            state = followed(connection, view) if self._lock_told(connection, view) else None
-            yield None if state is None else (state, ToldRows(connection, view, state.columns).rows())
+            state = followed(connection, view) if self._lock_reported(connection, view) else None
+            yield None if state is None else (state, ReportedRows(connection, view, state.columns).rows())
 
-    def _lock_told(self, connection: Connection, view: str) -> bool:
-        """Keeps the table of told rows in place, before the snapshot is taken; False if there is none.
+    def _lock_reported(self, connection: Connection, view: str) -> bool:
+        """Keeps the table of reported rows in place, before the snapshot is taken; False if there is none.
 
         PostgreSQL would read a table that has taken its place meanwhile, and find it empty in this snapshot.
         """
         if self._path is not None:
             return True
         try:
-            connection.exec_driver_sql(f"LOCK TABLE {quoted(told_table_name(view))} IN ACCESS SHARE MODE")
+            connection.exec_driver_sql(f"LOCK TABLE {quoted(reported_table_name(view))} IN ACCESS SHARE MODE")
         except ProgrammingError:
             return False
         return True
 
-    def changes(self, view: str, stream: str, after: int, limit: int) -> list[ToldChange] | None:
+    def changes(self, view: str, stream: str, after: int, limit: int) -> list[ReportedChange] | None:
         """The changes after this number.
 
         :return: None if the outbox no longer has all of them, or has another stream.
@@ -148,7 +148,7 @@ class ChangeReader:
                 None if each is None else json.loads(each) for each in (row.key, row.before, row.after)
             )
             is_last = row.seq == step.last_seq
-            found.append(ToldChange(row.seq, row.op, key, before, after_, row.copies, as_of, is_last))
+            found.append(ReportedChange(row.seq, row.op, key, before, after_, row.copies, as_of, is_last))
         return found
 
     # -------------------------------------------------------------------------------------------------------- leases

@@ -1,4 +1,4 @@
-"""Reads rows of a SQL view as JSON objects, the same from the view and from the rows that were told last.
+"""Reads rows of a SQL view as JSON objects, the same from the view and from the rows that were reported last.
 
 The columns of a view have the types of their database (``serving.columns``). In SQLite a boolean is a number and JSON
 is a text, and only the declared type of the column says so. PostgreSQL's ``jsonb`` is read as text: its numbers may

@@ -41,7 +41,7 @@ from headrace.pipeline.serving.catalog_tables.versions import (
     offsets_text,
     parse_offsets,
 )
-from headrace.pipeline.serving.change_tables import OF_CHANGES, OF_COLUMNS, told_table_name
+from headrace.pipeline.serving.change_tables import OF_CHANGES, OF_COLUMNS, reported_table_name
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView
 from headrace.pipeline.serving.sql_views import check_view_name, drop_table, drop_view, repoint_view
@@ -222,7 +222,7 @@ class Catalog:
     def remove_view(self, connection: Connection, view: str) -> None:
         """Deletes all rows of a view and its versions. The caller drops the data tables and the SQL view."""
         self.lock_view(connection, view)
-        drop_table(connection, told_table_name(view))
+        drop_table(connection, reported_table_name(view))
         for table in (*OF_VERSIONS, *OF_COLUMNS, *OF_CHANGES, REQUESTS):
             connection.execute(table.delete().where(table.c.view == view))
         connection.execute(VIEWS.delete().where(VIEWS.c.name == view))

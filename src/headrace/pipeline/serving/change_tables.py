@@ -2,7 +2,7 @@
 
 ::
 
-    headrace_followed       view | the stream and its last number, what was told last (``changes.told_rows``), the as_of
+    headrace_followed       view | the stream and its last number, and the as_of of its ``reported_rows``
     headrace_changes        view, seq | the outbox: one change of one row each, numbered without gaps
     headrace_change_steps   view, last_seq | the changes of one comparison: their as_of, version and time
     headrace_change_leases  view | until when readers of the change feed want the view to be followed
@@ -110,6 +110,6 @@ OF_COLUMNS = (VERSION_KEYS, VERSION_SCHEMAS)
 OF_CHANGES = (FOLLOWED, CHANGES, CHANGE_STEPS, CHANGE_LEASES, PUBLISHED, EXPORTED)
 
 
-def told_table_name(view: str) -> str:
-    """The table with the rows of a view as they were told last."""
+def reported_table_name(view: str) -> str:
+    """The table with the rows of a view as they were reported last."""
     return f"{view}__told"

@@ -1,12 +1,12 @@
-"""Holds the rows of a view as they were told last, and compares them with the rows that the view has now.
+"""Holds the rows of a view as they were reported last, and compares them with the rows that the view has now.
 
 The table ``<view>__told`` has the columns of the view as c0, c1, … with the types of the view, how often each row
 occurs (``copies``), and a number of its own (``id``). The database compares::
 
-    SELECT c0, c1, max(id), sum(now), sum(told) FROM
-        (SELECT page AS c0, clicks AS c1, NULL AS id, 1 AS now, 0 AS told FROM pages
+    SELECT c0, c1, max(id), sum(now), sum(reported) FROM
+        (SELECT page AS c0, clicks AS c1, NULL AS id, 1 AS now, 0 AS reported FROM pages
          UNION ALL SELECT c0, c1, id, 0, copies FROM pages__told)
-    GROUP BY c0, c1 HAVING sum(now) <> sum(told)
+    GROUP BY c0, c1 HAVING sum(now) <> sum(reported)
 
 GROUP BY treats NULL as equal to NULL, and counts equal rows, so this is exact for every view, whatever maintains it. It
 reads all rows of the view and sorts or hashes them: about a second per million rows and comparison. Considered and
@@ -23,32 +23,32 @@ from typing import NamedTuple
 from sqlalchemy import Connection, inspect
 
 from headrace.pipeline.changes.row_values import ViewColumn, row_of
-from headrace.pipeline.serving.change_tables import told_table_name
+from headrace.pipeline.serving.change_tables import reported_table_name
 from headrace.pipeline.serving.sqlite.dialect import quoted
 
 _ROWS_AT_A_TIME = 1000
 
 
 class RowDifference(NamedTuple):
-    """A row that occurs more often or less often than it was told.
+    """A row that occurs more often or less often than was reported.
 
     :ivar values: as the database returned them.
-    :ivar id: of the told row; None if the row is new.
+    :ivar id: of the reported row; None if the row is new.
     """
 
     values: tuple[object, ...]
     id: int | None
     now: int
-    told: int
+    reported: int
 
 
-class ToldRows:
-    """The told rows of one view. Each method is part of the caller's transaction."""
+class ReportedRows:
+    """The reported rows of one view. Each method is part of the caller's transaction."""
 
     def __init__(self, connection: Connection, view: str, columns: Sequence[ViewColumn]) -> None:
         self._connection, self._columns = connection, columns
         self._is_sqlite = connection.dialect.name == "sqlite"
-        self._name = told_table_name(view)
+        self._name = reported_table_name(view)
         self._view, self._table = quoted(view), quoted(self._name)
         self._names = [f"c{at}" for at in range(len(columns))]
         self._shown = ", ".join(quoted(column.name) for column in columns)
@@ -57,7 +57,7 @@ class ToldRows:
         return inspect(self._connection).has_table(self._name)
 
     def load(self) -> None:
-        """Makes the told rows those that the view has now."""
+        """Makes the reported rows those that the view has now."""
         self.drop()
         number = "INTEGER PRIMARY KEY" if self._is_sqlite else "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
         columns = [f"{name} {column.type}" for name, column in zip(self._names, self._columns, strict=True)]
@@ -71,23 +71,23 @@ class ToldRows:
         self._run(f"DROP TABLE IF EXISTS {self._table}")
 
     def differences(self, limit: int) -> list[RowDifference]:
-        """Returns rows that the view has and readers were not told, and the reverse; at most ``limit`` rows."""
+        """Returns rows that the view has and that were not reported, and the reverse; at most ``limit`` rows."""
         names = ", ".join(self._names)
         shown = ", ".join(
             f"{quoted(column.name)} AS {name}" for column, name in zip(self._columns, self._names, strict=True)
         )
         found = self._connection.exec_driver_sql(
             self._escaped(
-                f"SELECT {self._read()}, max(id), sum(now), sum(told) FROM "
-                f"(SELECT {shown}, CAST(NULL AS BIGINT) AS id, 1 AS now, 0 AS told FROM {self._view} "
+                f"SELECT {self._read()}, max(id), sum(now), sum(reported) FROM "
+                f"(SELECT {shown}, CAST(NULL AS BIGINT) AS id, 1 AS now, 0 AS reported FROM {self._view} "
                 f"UNION ALL SELECT {names}, id, 0, copies FROM {self._table}) AS compared "
-                f"GROUP BY {names} HAVING sum(now) <> sum(told) LIMIT {limit}"
+                f"GROUP BY {names} HAVING sum(now) <> sum(reported) LIMIT {limit}"
             )
         )
         return [RowDifference(tuple(row[:-3]), row[-3], int(row[-2]), int(row[-1])) for row in found]
 
-    def tell(self, differences: Sequence[RowDifference]) -> None:
-        """Makes the told rows those that the view has now."""
+    def report(self, differences: Sequence[RowDifference]) -> None:
+        """Makes the reported rows those that the view has now."""
         gone = [(each.id,) for each in differences if each.id is not None]
         added = [(*each.values, each.now) for each in differences if each.now]
         mark = "?" if self._is_sqlite else "%s"
@@ -100,7 +100,7 @@ class ToldRows:
             self._run_many(f"INSERT INTO {self._table} ({columns}) VALUES ({', '.join([*marks, mark])})", added)
 
     def rows(self) -> Iterator[dict[str, object]]:
-        """The told rows, each as often as it occurs."""
+        """The reported rows, each as often as it occurs."""
         query = self._escaped(f"SELECT {self._read()}, copies FROM {self._table} ORDER BY id")
         connection = self._connection.execution_options(stream_results=True, max_row_buffer=_ROWS_AT_A_TIME)
         for stored in connection.exec_driver_sql(query):
