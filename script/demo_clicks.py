@@ -75,11 +75,11 @@ class ClickStream:
             self._click()
         self._flush()
 
-    def start(self, a_second: int) -> None:
+    def start(self, per_second: int) -> None:
         def run() -> None:
             began, given = time.perf_counter(), 0
             while not self._ends.wait(_TICK_SECONDS):
-                due = int((time.perf_counter() - began) * a_second)
+                due = int((time.perf_counter() - began) * per_second)
                 for _ in range(due - given):
                     self._click()
                 given = due

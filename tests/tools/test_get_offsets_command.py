@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.tools.get_offsets.command import parse_time
-from headrace.tools.get_offsets.partition_rules import lets_through, parse_rules, rules_of
+from headrace.tools.get_offsets.partition_rules import matches, parse_rules, rules_of
 from headrace.tools.shared.commands import UsageError
 
 
@@ -66,12 +66,12 @@ def test_wrong_use(tool, arguments):
 def test_rules(rules, partitions):
     parsed = parse_rules(rules)
     there = [(topic, index) for topic in "ab" for index in range(4)]
-    assert [f"{topic}-{index}" for topic, index in there if lets_through(parsed, topic, index)] == partitions
+    assert [f"{topic}-{index}" for topic, index in there if matches(parsed, topic, index)] == partitions
 
 
 def test_topic_and_partitions_make_rules_too():
-    assert [lets_through(rules_of("a|b", "1,2"), "b", index) for index in range(3)] == [False, True, True]
-    assert lets_through(rules_of(None, None), "anything", 7)
+    assert [matches(rules_of("a|b", "1,2"), "b", index) for index in range(3)] == [False, True, True]
+    assert matches(rules_of(None, None), "anything", 7)
     with pytest.raises(UsageError, match="received: 1,x"):
         rules_of(None, "1,x")
 

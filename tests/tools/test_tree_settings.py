@@ -36,7 +36,7 @@ def test_a_zoo_cfg():
         ("10.0.0.1", 2182),
         500,
         "super:hash",
-        words=frozenset(FOUR_LETTER_WORDS),
+        four_letter_words=frozenset(FOUR_LETTER_WORDS),
     )
     assert "hash" not in repr(settings)
     assert TreeSettings.from_properties({"ssl.keyStore.location": ""}) == TreeSettings()

@@ -142,7 +142,7 @@ async def _serve(options: argparse.Namespace, settings: TreeSettings) -> None:
             tick_time_ms=options.tick_time or settings.tick_time_ms or DEFAULT_TICK_TIME_MS,
             logins=Logins(super_digest=settings.super_digest),
             max_connections_per_address=settings.max_connections_per_address,
-            words=settings.words,
+            four_letter_words=settings.four_letter_words,
         ) as tree:
             for bound in tree.addresses:
                 sys.stdout.write(f"ready {bound}\n")

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from headrace.pipeline.view_tests.cells import Misfit, expected_cell, is_equal, rows_of, rows_of_database
+from headrace.pipeline.view_tests.cells import UnfitValue, expected_cell, is_equal, rows_of, rows_of_database
 from headrace.pipeline.view_tests.comparing import Difference, compare
 from headrace.pipeline.view_tests.diff_text import MAX_ROWS, diff_lines, shown, summary
 
@@ -71,7 +71,7 @@ def test_rows_of_the_database_have_the_types_of_the_answer():
     ],
 )
 def test_a_value_that_no_such_column_has_is_a_mistake(kind, value, advice):
-    with pytest.raises(Misfit, match=advice):
+    with pytest.raises(UnfitValue, match=advice):
         expected_cell(value, kind)
 
 

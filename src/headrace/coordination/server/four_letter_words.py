@@ -133,6 +133,6 @@ def answer_of(word: bytes, service: TreeService) -> str | None:
     make = FOUR_LETTER_WORDS.get(word)
     if make is None:
         return None
-    if word not in service.words:
+    if word not in service.four_letter_words:
         return f"{word.decode()} is not executed because it is not in the whitelist.\n"
     return make(service)

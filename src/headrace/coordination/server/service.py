@@ -52,7 +52,7 @@ class TreeService:
     #: 0 for no limit.
     max_connections_per_address: int = 0
     #: The four-letter words that are answered.
-    words: frozenset[bytes] = frozenset()
+    four_letter_words: frozenset[bytes] = frozenset()
     connections: dict[ClientConnection, None] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     #: The connections that must log in and have not, the oldest first.
@@ -71,22 +71,24 @@ class TreeService:
         version: str = "",
         logins: Logins | None = None,
         max_connections_per_address: int = 0,
-        words: frozenset[bytes] = frozenset(),
+        four_letter_words: frozenset[bytes] = frozenset(),
     ) -> TreeService:
         """
         :param secret: the passwords of sessions are computed from it. With the same secret, clients can resume their
             sessions after a restart.
         :param version: the version of Headrace, for the four-letter words.
         :param logins: how clients log in; None: without a super user.
-        :param words: the four-letter words that are answered. They need no login.
+        :param four_letter_words: the four-letter words that are answered. They need no login.
         """
         sessions = Sessions(
             host, clock, timer, secret=secret, min_timeout_ms=2 * tick_time_ms, max_timeout_ms=20 * tick_time_ms
         )
         peer_log = PeerLog(logger, clock.monotonic_ms, level=WARNING)
         logins = logins or Logins()
-        assert not (words and logins.requires_super), "the words would tell strangers about the tree"
-        return cls(host, clock, timer, sessions, version, peer_log, logins, max_connections_per_address, words)
+        assert not (four_letter_words and logins.requires_super), "the words would tell strangers about the tree"
+        return cls(
+            host, clock, timer, sessions, version, peer_log, logins, max_connections_per_address, four_letter_words
+        )
 
     def may_connect(self, address: str) -> bool:
         """Whether one more connection of an address is allowed."""

@@ -57,7 +57,7 @@ class SharedTransaction:
 
         :raises PartTimedOut: if this part could not get a lock.
         """
-        with self._committed() if number == 0 else self._lent(number):
+        with self._committed() if number == 0 else self._turn_of(number):
             assert self._connection is not None
             with self._savepoint(self._connection) as connection:
                 yield connection
@@ -75,7 +75,7 @@ class SharedTransaction:
                     yield
                 except BaseException as error:  # noqa: BLE001  raised again after the other parts
                     failure = error
-                self._lend()
+                self._give_turns()
                 if self._broken is not None:
                     raise self._broken
         except BaseException as error:
@@ -88,7 +88,7 @@ class SharedTransaction:
         if failure is not None:
             raise failure
 
-    def _lend(self) -> None:
+    def _give_turns(self) -> None:
         for number in range(1, self._parts):
             with self._changed:
                 if self._broken is not None:
@@ -99,7 +99,7 @@ class SharedTransaction:
                     self._changed.wait()
 
     @contextmanager
-    def _lent(self, number: int) -> Iterator[None]:
+    def _turn_of(self, number: int) -> Iterator[None]:
         with self._changed:
             self._changed.wait_for(lambda: self._turn == number or self._is_over)
             if self._is_over:

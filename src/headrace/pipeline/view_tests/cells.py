@@ -38,7 +38,7 @@ _SQLITE_DIGITS, _MANY_DIGITS = Context(prec=15), Context(prec=80)
 _DOUBLE_TOLERANCE, _FLOAT_TOLERANCE = 1e-9, 1e-6
 
 
-class Misfit(ValueError):
+class UnfitValue(ValueError):
     """A value of a test that a column cannot have; the message says what to write."""
 
 
@@ -99,7 +99,7 @@ def _time(value: datetime.datetime) -> str:
 def expected_cell(value: Any, kind: pa.DataType) -> Cell:
     """The cell of a value in a test.
 
-    :raises Misfit: if a column of this type cannot have the value.
+    :raises UnfitValue: if a column of this type cannot have the value.
     """
     if value is None:
         return None
@@ -114,7 +114,7 @@ def expected_cell(value: Any, kind: pa.DataType) -> Cell:
         given = _of(Mapping, value, "a table")
         names = {field.name for field in kind.fields}
         if unknown := [name for name in given if name not in names]:
-            raise Misfit(f"the struct has no field {unknown[0]}")
+            raise UnfitValue(f"the struct has no field {unknown[0]}")
         return {field.name: expected_cell(given.get(field.name), field.type) for field in kind.fields}
     return _expected_simple(value, kind)
 
@@ -131,7 +131,7 @@ def _expected_simple(value: Any, kind: pa.DataType) -> Cell:
         try:
             return _decimal(_number(value), kind)
         except InvalidOperation:
-            raise Misfit(f"write a number that {kind} can hold") from None
+            raise UnfitValue(f"write a number that {kind} can hold") from None
     if pa.types.is_timestamp(kind):
         return _time(_parsed(datetime.datetime, value, "a time such as 2026-11-16T08:30:00Z"))
     if pa.types.is_date(kind):
@@ -140,40 +140,40 @@ def _expected_simple(value: Any, kind: pa.DataType) -> Cell:
         try:
             return bytes.fromhex(_of(str, value, "hexadecimal digits in quotes")).hex()
         except ValueError:
-            raise Misfit("write hexadecimal digits in quotes") from None
+            raise UnfitValue("write hexadecimal digits in quotes") from None
     return _of(str, value, "a text in quotes")
 
 
 def _of(kind: Any, value: Any, wanted: str) -> Any:
     if not isinstance(value, kind):
-        raise Misfit(f"write {wanted}")
+        raise UnfitValue(f"write {wanted}")
     return value
 
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Misfit("write a whole number")
+        raise UnfitValue("write a whole number")
     return value
 
 
 def _number(value: Any) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise Misfit("write a number")
+        raise UnfitValue("write a number")
     try:
         return Decimal(repr(value) if isinstance(value, float) else value)
     except InvalidOperation:
-        raise Misfit("write a number") from None
+        raise UnfitValue("write a number") from None
 
 
 def _parsed(kind: type[datetime.date], value: Any, wanted: str) -> Any:
     if kind is datetime.date and isinstance(value, datetime.datetime):
-        raise Misfit(f"write {wanted}")
+        raise UnfitValue(f"write {wanted}")
     if isinstance(value, kind):
         return value
     try:
         return kind.fromisoformat(_of(str, value, wanted))
     except ValueError:
-        raise Misfit(f"write {wanted}") from None
+        raise UnfitValue(f"write {wanted}") from None
 
 
 # ------------------------------------------------------------------------------------------------------------ compared

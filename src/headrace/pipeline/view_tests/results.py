@@ -10,7 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from headrace.pipeline.project.toml_files import Problem, did_you_mean
 from headrace.pipeline.view_tests.cases import ArchitectureOutcome, FoundRows, Outcome, Step, ViewTest
-from headrace.pipeline.view_tests.cells import Misfit, Row, expected_cell
+from headrace.pipeline.view_tests.cells import Row, UnfitValue, expected_cell
 from headrace.pipeline.view_tests.comparing import Difference, compare
 from headrace.pipeline.view_tests.diff_text import diff_lines, summary
 from headrace.pipeline.view_tests.documents import Document
@@ -68,7 +68,7 @@ def check_outcome(test: ViewTest, outcome: Outcome, document: Document) -> Resul
     failures: list[Failure] = []
     if not problems:
         for tried in outcome.architectures:
-            failures += _Judge(test, outcome, tried, expected).failures()
+            failures += _OutcomeCheck(test, outcome, tried, expected).failures()
     return Result(
         test,
         tuple(failures),
@@ -122,13 +122,13 @@ def _expected_rows(step: Step, schema: pa.Schema, view: str, document: Document)
             at = names[name.lower()]
             try:
                 cells[at] = expected_cell(value, schema.types[at])
-            except Misfit as error:
+            except UnfitValue as error:
                 document.report(f"{name} is {schema.types[at]}: {error}", place)
         found.append(tuple(cells))
     return found
 
 
-class _Judge:
+class _OutcomeCheck:
     def __init__(
         self, test: ViewTest, outcome: Outcome, tried: ArchitectureOutcome, expected: Sequence[list[Row] | None]
     ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from headrace.client.admin.types import OffsetSpec
 from headrace.client.types import TopicPartition
-from headrace.tools.get_offsets.partition_rules import Rule, lets_through, parse_rules, rules_of
+from headrace.tools.get_offsets.partition_rules import Rule, matches, parse_rules, rules_of
 from headrace.tools.shared.commands import (
     DONE,
     FAILED,
@@ -110,13 +110,13 @@ def parse_time(text: str) -> OffsetSpec:
 
 def _partitions(admin: Admin, rules: Sequence[Rule], exclude_internal: bool) -> list[TopicPartition]:
     listed = admin.list_topics(include_internal=not exclude_internal)
-    names = [name for name in listed if any(rule.matches(name) for rule in rules)]
+    names = [name for name in listed if any(rule.matches_topic(name) for rule in rules)]
     topics = admin.describe_topics(names).ok if names else {}
     found = [
         TopicPartition(name, partition.partition)
         for name, topic in topics.items()
         for partition in topic.partitions
-        if lets_through(rules, name, partition.partition)
+        if matches(rules, name, partition.partition)
     ]
     if not found:
         raise CommandError("Could not match any topic-partitions with the specified filters")

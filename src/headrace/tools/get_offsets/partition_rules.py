@@ -32,10 +32,10 @@ class Rule(NamedTuple):
     first: int = 0
     end: int | None = None
 
-    def lets_through(self, topic: str, partition: int) -> bool:
-        return self.matches(topic) and self.first <= partition and (self.end is None or partition < self.end)
+    def matches(self, topic: str, partition: int) -> bool:
+        return self.matches_topic(topic) and self.first <= partition and (self.end is None or partition < self.end)
 
-    def matches(self, topic: str) -> bool:
+    def matches_topic(self, topic: str) -> bool:
         return self.topic.fullmatch(topic) is not None
 
 
@@ -64,5 +64,5 @@ def rules_of(topic: str | None, partitions: str | None) -> list[Rule]:
     return [Rule(pattern, index, index + 1) for index in parse_ids(partitions, complaint)]
 
 
-def lets_through(rules: Sequence[Rule], topic: str, partition: int) -> bool:
-    return any(rule.lets_through(topic, partition) for rule in rules)
+def matches(rules: Sequence[Rule], topic: str, partition: int) -> bool:
+    return any(rule.matches(topic, partition) for rule in rules)

@@ -44,7 +44,7 @@ async def served_tree(
     keep_sessions: bool = True,
     logins: Logins | None = None,
     max_connections_per_address: int = 0,
-    words: frozenset[bytes] = frozenset(),
+    four_letter_words: frozenset[bytes] = frozenset(),
 ) -> AsyncIterator[ServedTree]:
     """
     :param address: where to listen without TLS; None: nowhere.
@@ -52,7 +52,7 @@ async def served_tree(
     :param keep_sessions: True: earlier clients may resume their sessions. False: all earlier sessions are ended.
     :param logins: how clients log in; None: without a super user.
     :param max_connections_per_address: 0 for no limit.
-    :param words: the four-letter words that are answered, also before a login.
+    :param four_letter_words: the four-letter words that are answered, also before a login.
     :raises TreeNotServed: if the folder cannot be opened, or the address is in use.
     """
     clock = SystemClock()
@@ -71,7 +71,7 @@ async def served_tree(
             version=__version__,
             logins=logins,
             max_connections_per_address=max_connections_per_address,
-            words=words,
+            four_letter_words=four_letter_words,
         )
         server = TreeServer(service)
         try:

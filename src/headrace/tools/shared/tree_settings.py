@@ -84,7 +84,7 @@ class TreeSettings:
     super_digest: str | None = field(default=None, repr=False)
     tls: SSLContext | None = field(default=None, repr=False)
     max_connections_per_address: int = DEFAULT_MAX_CONNECTIONS_PER_ADDRESS
-    words: frozenset[bytes] = ALWAYS
+    four_letter_words: frozenset[bytes] = ALWAYS
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TreeSettings:

@@ -124,7 +124,7 @@ class _LocalCluster:
                 _BrokerProcess(number, self._arguments(number, connect)) for number in range(self._options.brokers)
             ]
             try:
-                return await self._look_after()
+                return await self._supervise()
             finally:
                 for broker in self._brokers:
                     broker.kill()
@@ -185,7 +185,7 @@ class _LocalCluster:
 
     # -- the lives of brokers
 
-    async def _look_after(self) -> int:
+    async def _supervise(self) -> int:
         for broker in self._brokers:
             await broker.start()
         deaths = [asyncio.create_task(self._wait_for_end(broker)) for broker in self._brokers]

@@ -60,7 +60,7 @@ def write_stream(
     return file, has_more
 
 
-class _Face:
+class _UnclosedFile:
     """The file as Arrow gets it. Arrow closes the files that it gets; this one is needed afterwards."""
 
     closed = False
@@ -92,7 +92,7 @@ class _Stream:
         self._spool, self._schema, self._options, self._guesses = spool, schema, options, guesses
         self.file = spool.new_file()
         self._has_rows = False
-        self._sink = pa.output_stream(pa.PythonFile(_Face(self.file), "w"), buffer_size=_WRITE_BYTES)
+        self._sink = pa.output_stream(pa.PythonFile(_UnclosedFile(self.file), "w"), buffer_size=_WRITE_BYTES)
         self._writer = pa.ipc.new_stream(self._sink, schema, options=options)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -123,7 +123,7 @@ class _Stream:
         try:
             if self._has_rows:
                 self.file.seek(0)
-                for written in pa.ipc.open_stream(pa.PythonFile(_Face(self.file), "r")):
+                for written in pa.ipc.open_stream(pa.PythonFile(_UnclosedFile(self.file), "r")):
                     wider.write(written)
         except BaseException:
             wider.file.close()

@@ -1,4 +1,4 @@
-"""Sends clicks to the topic of this project: ``python produce.py [COUNT] [A_SECOND]``; without COUNT until Ctrl-C."""
+"""Sends clicks to the topic of this project: ``python produce.py [COUNT] [PER_SECOND]``; without COUNT until Ctrl-C."""
 
 import json
 import random
@@ -24,13 +24,13 @@ def click() -> bytes:
     return json.dumps(made).encode()
 
 
-def main(how_many: int | None, a_second: float) -> None:
+def main(how_many: int | None, per_second: float) -> None:
     settings = tomllib.loads((Path(__file__).parent / "headrace.toml").read_text())
     began = time.monotonic()
     with Producer(bootstrap_servers=settings["log"]["bootstrap"]) as producer:
         for number in count() if how_many is None else range(how_many):
             producer.send("clicks", click())
-            time.sleep(max(0.0, began + number / a_second - time.monotonic()))
+            time.sleep(max(0.0, began + number / per_second - time.monotonic()))
 
 
 if __name__ == "__main__":
