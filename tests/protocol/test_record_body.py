@@ -28,6 +28,7 @@ from headrace.protocol.record_body import (
     slice_records,
 )
 from headrace.protocol.records import CRC_FIELD_AT, HEADER_BYTES, Codec, check_batch, compute_crc
+from headrace.protocol.wire.varints import write_varint
 
 with warnings.catch_warnings():
     # kafka-python uses a function that is deprecated in Python 3.11.
@@ -225,6 +226,22 @@ def test_random_bodies_raise_only_kafka_errors(codec, garbage, count):
     pack_into(">i", batch, 8, len(batch) - 12)
     batch[22] = codec
     pack_into(">i", batch, 57, count)
+    _only_kafka_errors(recrc(batch))
+
+
+#: Small bytes are lengths that fit, so about half of the examples are read to their end.
+header_bytes = st.binary(max_size=40) | st.lists(st.integers(0, 8), max_size=40).map(bytes)
+
+
+@given(header_bytes, st.integers(-2, 2))
+@settings(max_examples=500)
+def test_the_check_and_the_decoder_refuse_the_same_record_headers(headers, missing):
+    """One record without key and value; its headers may be any bytes, and its length may be wrong by two bytes."""
+    record = bytes([0, 0, 0, 1, 1]) + headers
+    body = write_varint(len(record) + missing) + record
+    batch = bytearray(build_batch(SAMPLE)[:HEADER_BYTES] + body)
+    pack_into(">i", batch, 8, len(batch) - 12)
+    pack_into(">i", batch, 57, 1)
     _only_kafka_errors(recrc(batch))
 
 
