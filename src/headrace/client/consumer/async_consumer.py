@@ -310,7 +310,7 @@ class AsyncConsumer:
             that were returned.
         :raises MemberFenced: if the group has given the partitions to other members.
         """
-        with self._metrics.timed("commit_sync"):
+        with self._metrics.method_times.measure("commit_sync"):
             await self._committer.commit(offsets, timeout_ms)
 
     def commit_nowait(
@@ -332,7 +332,7 @@ class AsyncConsumer:
         """
         await self.start()
         wanted = [TopicPartition(*one) for one in partitions] or sorted(self._partitions.all())
-        with self._metrics.timed("committed"):
+        with self._metrics.method_times.measure("committed"):
             return await self._committer.offsets.fetch(wanted, timeout_ms=timeout_ms)
 
     def group_metadata(self) -> ConsumerGroupMetadata:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import nan
-from time import monotonic, monotonic_ns
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from headrace.client.metrics.connections import ConnectionMetrics, NodeMetrics
+from headrace.client.metrics.method_times import MethodTimes
 from headrace.client.metrics.registry import MetricsRegistry
 from headrace.client.metrics.sensor import Sensor
 from headrace.client.metrics.table import CONSUMER, FETCH, FETCH_TOPIC
@@ -35,7 +35,7 @@ class ConsumerMetrics:
         self._clock = registry.clock
         self._topics: dict[str, _TopicMetrics] = {}
         self._fetch_size, self._between_polls, self._idle = (registry.sensor() for _ in range(3))
-        self._timed = {"commit_sync": registry.sensor(), "committed": registry.sensor()}
+        self.method_times = MethodTimes(registry, ("commit_sync", "committed"))
         self._positions = positions
         #: In seconds of monotonic time.
         self._poll_began: float | None = None
@@ -45,7 +45,7 @@ class ConsumerMetrics:
             "metrics",
             CONSUMER,
             {
-                **self._timed,
+                **self.method_times.sensors,
                 "between_polls": self._between_polls,
                 "idle": self._idle,
                 "last_poll": self._seconds_since_poll,
@@ -108,14 +108,3 @@ class ConsumerMetrics:
 
     def _seconds_since_poll(self) -> float:
         return -1 if self._poll_began is None else int(monotonic() - self._poll_began)
-
-    # -- methods
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Measures how long a slow method takes."""
-        begun_ns = monotonic_ns()
-        try:
-            yield
-        finally:
-            self._timed[name].record(monotonic_ns() - begun_ns, self._clock.monotonic_ms())

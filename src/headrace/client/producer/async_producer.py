@@ -218,7 +218,7 @@ class AsyncProducer:
     async def flush(self) -> None:
         """Sends all buffered records without waiting for ``linger.ms``, and waits until each is delivered or failed."""
         self._check_open()
-        with self._sender.metrics.timed("flush"):
+        with self._sender.metrics.method_times.measure("flush"):
             await self._sender.flush()
 
     async def partitions_of(self, topic: str) -> list[PartitionInfo]:
@@ -265,7 +265,7 @@ class AsyncProducer:
         An older producer with the same id is fenced, and the transaction that it left open is aborted.
         """
         transactions = self.transactions
-        with self._sender.metrics.timed("txn_init"):
+        with self._sender.metrics.method_times.measure("txn_init"):
             await transactions.init()
 
     async def begin_transaction(self) -> None:
@@ -274,7 +274,7 @@ class AsyncProducer:
         :raises ProducerFenced: if another producer with the same ``transactional.id`` has taken over.
         """
         transactions = self.transactions
-        with self._sender.metrics.timed("txn_begin"):
+        with self._sender.metrics.method_times.measure("txn_begin"):
             transactions.begin()
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: GroupOrName) -> None:
@@ -284,7 +284,7 @@ class AsyncProducer:
         :param group: ``consumer.group_metadata()``, or the name of the group.
         """
         transactions = self.transactions
-        with self._sender.metrics.timed("txn_offsets"):
+        with self._sender.metrics.method_times.measure("txn_offsets"):
             await transactions.send_offsets(offsets, group)
 
     async def commit_transaction(self) -> None:
@@ -293,13 +293,13 @@ class AsyncProducer:
         :raises HeadraceError: if a record failed. Then call :meth:`abort_transaction`.
         """
         transactions = self.transactions
-        with self._sender.metrics.timed("txn_commit"):
+        with self._sender.metrics.method_times.measure("txn_commit"):
             await transactions.commit()
 
     async def abort_transaction(self) -> None:
         """Drops the records that were not sent yet, and aborts the transaction."""
         transactions = self.transactions
-        with self._sender.metrics.timed("txn_abort"):
+        with self._sender.metrics.method_times.measure("txn_abort"):
             await transactions.abort()
 
     @property
@@ -326,7 +326,7 @@ class AsyncProducer:
                 await self._wait_for_memory(memory_bytes, deadline)
                 result = self._record_buffer.append_record(result.record, memory_bytes)
             else:
-                with self._sender.metrics.timed("metadata_wait"):
+                with self._sender.metrics.method_times.measure("metadata_wait"):
                     await cluster.partitions_of(result.record.topic, timeout_ms=deadline.left_ms())
                 result = self._record_buffer.append_record(result.record)
         return result  # type: ignore[no-any-return]
@@ -344,7 +344,7 @@ class AsyncProducer:
             wait = pool.wait(size_bytes, on_end)
         self._sender.wake()
         try:
-            with self._sender.metrics.timed("memory_wait"):
+            with self._sender.metrics.method_times.measure("memory_wait"):
                 async with asyncio.timeout(deadline.left_ms() / 1000):
                     await ended
         except TimeoutError:

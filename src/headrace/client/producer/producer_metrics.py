@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from time import monotonic_ns
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.client.metrics.connections import ConnectionMetrics
+from headrace.client.metrics.method_times import MethodTimes
 from headrace.client.metrics.registry import MetricsRegistry, Source
 from headrace.client.metrics.sensor import Sensor
 from headrace.client.metrics.table import PRODUCER, PRODUCER_TOPIC
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.client.producer.buffer_pool import BufferPool
     from headrace.client.producer.in_flight_requests import InFlightRequests
 
-#: The sensors of whole methods, which add up nanoseconds.
+#: The methods whose calls are measured.
 _TIMED = (
     "memory_wait", "metadata_wait", "flush", "txn_init", "txn_begin", "txn_offsets", "txn_commit", "txn_abort",
 )  # fmt: skip
@@ -42,7 +41,7 @@ class ProducerMetrics:
         self._topics: dict[str, _TopicMetrics] = {}
         self._queue_time, self._request_records, self._splits = (registry.sensor() for _ in range(3))
         self.exhausted = registry.sensor()
-        self._timed = {name: registry.sensor() for name in _TIMED}
+        self.method_times = MethodTimes(registry, _TIMED)
         self._connections = connections or ConnectionMetrics(registry)
 
     def publish(self, metadata: Metadata, pool: BufferPool, in_flight: Mapping[int, InFlightRequests]) -> None:
@@ -51,7 +50,7 @@ class ProducerMetrics:
         :param in_flight: the Produce requests without a response, by broker.
         """
         sources: dict[str, Source] = {
-            **self._timed,
+            **self.method_times.sensors,
             **{name: self._of_all_topics(name) for name in _TopicMetrics.__slots__},
             "throttle": self._connections.throttle,
             "latency": self._connections.latencies,
@@ -101,12 +100,3 @@ class ProducerMetrics:
 
     def split(self) -> None:
         self._splits.record(1, self._clock.monotonic_ms())
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Measures how long a slow method takes."""
-        begun_ns = monotonic_ns()
-        try:
-            yield
-        finally:
-            self._timed[name].record(monotonic_ns() - begun_ns, self._clock.monotonic_ms())

@@ -278,7 +278,7 @@ class Producer:
                 self._wait_for_memory(memory_bytes, deadline)
                 result = self._record_buffer.append_record(result.record, memory_bytes)
             else:
-                with self._producer.sender.metrics.timed("metadata_wait"):
+                with self._producer.sender.metrics.method_times.measure("metadata_wait"):
                     self._run(self._producer.partitions_of(result.record.topic))
                 result = self._record_buffer.append_record(result.record)
         return result  # type: ignore[no-any-return]
@@ -302,7 +302,7 @@ class Producer:
         self._wake()
         kept_bytes = 0
         try:
-            with self._producer.sender.metrics.timed("memory_wait"):
+            with self._producer.sender.metrics.method_times.measure("memory_wait"):
                 if ended.wait(deadline.left_ms() / 1000):
                     kept_bytes = size_bytes
         finally:  # After a KeyboardInterrupt too, memory that was granted must not be lost.
