@@ -37,6 +37,7 @@ from headrace.pipeline.changes.published_topic import PublishedTopic, PublishRef
 from headrace.pipeline.changes.reading import ChangeReader, ReportedChange
 from headrace.pipeline.changes.record_formats import RecordFormat, format_of
 from headrace.pipeline.project.definition import Publish
+from headrace.pipeline.serving.catalog_tables.row_updates import update_or_insert
 from headrace.pipeline.serving.change_tables import PUBLISHED
 from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import Clock
@@ -207,9 +208,7 @@ class Publisher:
             "updated_ms": self._clock.wall_ms(),
         }
         with self._database.begin() as connection:
-            known = PUBLISHED.update().where(PUBLISHED.c.view == self.view)
-            if not connection.execute(known.values(values)).rowcount:
-                connection.execute(PUBLISHED.insert().values(view=self.view, **values))
+            update_or_insert(connection, PUBLISHED, {"view": self.view}, values)
 
 
 class Transaction:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from headrace.pipeline.project.definition import Publish
+from headrace.pipeline.serving.catalog_tables.row_updates import update_or_insert
 from headrace.pipeline.serving.change_tables import PUBLISHED
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import ServingError
@@ -13,13 +14,10 @@ from headrace.pipeline.serving.errors import ServingError
 
 def store_failure(database: Database, view: str, publish: Publish, error: Exception, now_ms: int) -> None:
     """A failure to store the failure is left out: publishing is tried again anyway."""
-    known = PUBLISHED.update().where(PUBLISHED.c.view == view)
-    text = str(error) or type(error).__name__
-    nothing = {"topic_id": "", "owner": "", "stream": "", "seq": 0, "updated_ms": now_ms}
+    values = {"error": str(error) or type(error).__name__, "updated_ms": now_ms}
+    at_first = {"topic": publish.topic, "topic_id": "", "owner": "", "stream": "", "seq": 0}
     with suppress(ServingError), database.begin() as connection:
-        if not connection.execute(known.values(error=text, updated_ms=now_ms)).rowcount:
-            values = {"view": view, "topic": publish.topic, "error": text}
-            connection.execute(PUBLISHED.insert().values(**values, **nothing))
+        update_or_insert(connection, PUBLISHED, {"view": view}, values, at_first)
 
 
 def publishing_notes(database: Database, views: Collection[str]) -> list[str]:

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 from headrace.pipeline.changes.outbox import Followed, followed
 from headrace.pipeline.changes.reported_rows import ReportedRows
 from headrace.pipeline.changes.row_values import Row
+from headrace.pipeline.serving.catalog_tables.row_updates import update_or_insert
 from headrace.pipeline.serving.catalog_tables.versions import VIEWS
 from headrace.pipeline.serving.change_tables import CHANGE_LEASES, CHANGE_STEPS, CHANGES, FOLLOWED, reported_table_name
 from headrace.pipeline.serving.database_url import parse_url
@@ -161,9 +162,7 @@ class ChangeReader:
         until_ms = self._clock.wall_ms() + for_ms
         try:
             with self._writer.connect() as connection, connection.begin():
-                known = CHANGE_LEASES.update().where(CHANGE_LEASES.c.view == view)
-                if not connection.execute(known.values(until_ms=until_ms)).rowcount:
-                    connection.execute(CHANGE_LEASES.insert().values(view=view, until_ms=until_ms))
+                update_or_insert(connection, CHANGE_LEASES, {"view": view}, {"until_ms": until_ms})
         except IntegrityError:  # another server has written the same lease at this moment
             return
         except DBAPIError as error:

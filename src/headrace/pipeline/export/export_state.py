@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.pipeline.export.snapshot import Snapshot
+from headrace.pipeline.serving.catalog_tables.row_updates import update_or_insert
 from headrace.pipeline.serving.change_tables import EXPORTED
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import ServingError
@@ -31,8 +32,7 @@ def _store(
     database: Database, view: str, values: Mapping[str, object], at_first: Mapping[str, object] | None = None
 ) -> None:
     with database.begin() as connection:
-        if not connection.execute(EXPORTED.update().where(EXPORTED.c.view == view).values(values)).rowcount:
-            connection.execute(EXPORTED.insert().values({"view": view, **(at_first or {}), **values}))
+        update_or_insert(connection, EXPORTED, {"view": view}, values, at_first)
 
 
 def export_notes(database: Database, views: Collection[str]) -> list[str]:

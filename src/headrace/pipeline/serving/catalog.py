@@ -18,6 +18,7 @@ from dataclasses import asdict
 import sqlalchemy
 from sqlalchemy import Connection, Row, Table
 
+from headrace.pipeline.serving.catalog_tables.row_updates import update_or_insert
 from headrace.pipeline.serving.catalog_tables.version_states import DesiredState, VersionEvent, VersionState, next_state
 from headrace.pipeline.serving.catalog_tables.versions import (
     BATCHES,
@@ -70,14 +71,9 @@ class Catalog:
         check_view_name(name)
         now_ms = self._clock.wall_ms()
         with self._writing(connection) as writer:
-            changed = writer.execute(
-                VIEWS.update()
-                .where(VIEWS.c.name == name)
-                .values(architecture=architecture, definition_hash=definition_hash, updated_ms=now_ms)
-            )
-            if not changed.rowcount:
-                made = View(name, architecture, definition_hash, 0, None, None, now_ms, now_ms)
-                writer.execute(VIEWS.insert().values(**asdict(made)))
+            made = View(name, architecture, definition_hash, 0, None, None, now_ms, now_ms)
+            values = {"architecture": architecture, "definition_hash": definition_hash, "updated_ms": now_ms}
+            update_or_insert(writer, VIEWS, {"name": name}, values, asdict(made))
             return self._view(writer, name)
 
     def add_version(
@@ -261,9 +257,7 @@ class Catalog:
                 values = asdict(report) | {"updated_ms": self._clock.wall_ms()}
                 if report.complete_ms is None:
                     del values["complete_ms"]
-                is_it = (REPORTS.c.view == report.view) & (REPORTS.c.version == report.version)
-                if not connection.execute(REPORTS.update().where(is_it).values(values)).rowcount:
-                    connection.execute(REPORTS.insert().values(values))
+                update_or_insert(connection, REPORTS, {"view": report.view, "version": report.version}, values)
 
     def batches(self, connection: Connection, view: str, version: int) -> list[Batch]:
         """The batches, oldest first. The last one serves."""

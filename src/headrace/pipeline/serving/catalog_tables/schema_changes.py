@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from headrace.pipeline.serving.catalog_tables.row_updates import update_or_insert
 from headrace.pipeline.serving.catalog_tables.versions import SCHEMA_CHANGES, VersionKey
 from headrace.pipeline.serving.database import Database
 
@@ -92,14 +93,11 @@ class SchemaChanges:
 
     def write(self, found: Mapping[VersionKey, VersionChanges]) -> None:
         """Replaces the rows of these versions, in one transaction."""
-        table = SCHEMA_CHANGES
         with self._database.begin() as connection:
             for (view, version), each in found.items():
-                is_it = (table.c.view == view) & (table.c.version == version)
                 changes = json.dumps([asdict(one) for one in each.changes])
                 values = {"changes": changes, "counts": json.dumps(each.counts)}
-                if not connection.execute(table.update().where(is_it).values(values)).rowcount:
-                    connection.execute(table.insert().values(view=view, version=version, **values))
+                update_or_insert(connection, SCHEMA_CHANGES, {"view": view, "version": version}, values)
 
 
 def _changes(text: str) -> tuple[SchemaChange, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from headrace.pipeline.serving.catalog_tables.row_updates import update_or_insert
 from headrace.pipeline.serving.catalog_tables.versions import COSTS, VersionKey
 from headrace.pipeline.serving.database import Database
 
@@ -42,6 +43,4 @@ class VersionCosts:
         """Replaces the rows of these versions, in one transaction."""
         with self._database.begin() as connection:
             for (view, version), cost in costs.items():
-                is_it = (COSTS.c.view == view) & (COSTS.c.version == version)
-                if not connection.execute(COSTS.update().where(is_it).values(asdict(cost))).rowcount:
-                    connection.execute(COSTS.insert().values(view=view, version=version, **asdict(cost)))
+                update_or_insert(connection, COSTS, {"view": view, "version": version}, asdict(cost))
