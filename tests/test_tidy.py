@@ -21,8 +21,9 @@ from tidy_rules import Source
 #: One process parses the files once for all rules.
 pytestmark = pytest.mark.xdist_group("tidy")
 ROOT = Path(__file__).parents[1]
-#: The pages and scripts whose prose is checked, besides src/.
-_PROSE = ("src", "tests", "docs", "bench", "script", "interop", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+#: The folders and files whose prose is checked.
+_FOLDERS = ("src", "tests", "docs", "bench", "script", "interop")
+_FILES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml", ".ci/run")
 _PROSE_ENDINGS = (".py", ".md", ".sh", "")
 #: Tests that wait for other processes by their nature, and tests whose clock is simulated.
 _MAY_SLEEP = ("tests/scenarios/", "tests/interop/", "tests/simulator/")
@@ -34,6 +35,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "src/headrace/client/kernels/decode.py: decode_columns": _KERNEL,
         "src/headrace/client/kernels/encode.py: encode_batches": _KERNEL,
         "src/headrace/client/consumer/record_decoding.py: _by_python": "the hot loop of consumers without Numba",
+    },
+    "sleeps": {
+        "tests/pipeline/common_cut/test_common_cut.py: takes": "stands for the work of a micro-batch, which takes time",
+        "tests/tls_harness.py: InPieces.sendall": "the pauses make the pieces arrive one by one",
     },
     "unused_dependencies": {
         "grpcio-tools": "the registry runs its protoc in a process",
@@ -76,7 +81,7 @@ def of_tests() -> list[Source]:
 
 @cache
 def prose() -> list[Source]:
-    found = tidy_rules.load(ROOT, *_PROSE, endings=_PROSE_ENDINGS)
+    found = tidy_rules.load(ROOT, *_FOLDERS, *_FILES, endings=_PROSE_ENDINGS)
     return [source for source in found if "tidy" not in source.path and "/.cache/" not in source.path]
 
 
@@ -95,6 +100,22 @@ def check(rule: str, found: list[str]) -> None:
         pytest.fail(
             f"EXCEPTIONS of {rule} that the rule no longer finds:\n  " + "\n  ".join(sorted(stale)), pytrace=False
         )
+
+
+def test_a_check_fails_for_what_is_found_and_for_an_exception_that_nothing_needs(monkeypatch):
+    monkeypatch.setitem(EXCEPTIONS, "a_rule", {"a.py: f": "a reason"})
+    check("a_rule", ["a.py: f"])
+    check("another_rule", [])
+    with pytest.raises(pytest.fail.Exception, match=r"^a_rule:\n  b\.py: g$"):
+        check("a_rule", ["a.py: f", "b.py: g"])
+    with pytest.raises(
+        pytest.fail.Exception, match=r"^EXCEPTIONS of a_rule that the rule no longer finds:\n  a\.py: f$"
+    ):
+        check("a_rule", [])
+
+
+def test_the_prose_that_is_checked_includes_the_files_at_the_top():
+    assert set(_FILES) <= {source.path for source in prose()}
 
 
 def bad(code: str, path: str = "src/headrace/log/bad.py") -> list[Source]:
@@ -198,6 +219,8 @@ Framework
     assert tidy_rules.unused_definitions(bad(code)) == expected
     assert tidy_rules.unused_definitions(bad(code), bad("recursive()\na.unused()")) == []
     assert tidy_rules.unused_definitions(bad(code), is_public=lambda _, name: name == "recursive") == expected[1:]
+    for not_a_use in ("g(recursive=1)", "a.recursive = 1", "recursive = 1", "del a.recursive"):
+        assert tidy_rules.unused_definitions(bad(code), bad(not_a_use)) == expected, not_a_use
 
 
 @cache
@@ -235,11 +258,33 @@ def test_private_names_stay_in_their_package():
     check("private_imports", tidy_rules.private_imports([*src(), *of_tests()]))
 
 
-def test_the_rule_of_private_names_finds_what_is_bad():
-    assert tidy_rules.private_imports(bad("from headrace.groups.shard import _x")) == ["src/headrace/log/bad.py: _x"]
-    assert tidy_rules.private_imports(bad("from headrace.groups._a import b")) == ["src/headrace/log/bad.py: _a"]
-    assert tidy_rules.private_imports(bad("from headrace.log.segment import _x")) == []
-    assert tidy_rules.private_imports(bad("from headrace import __version__")) == []
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("from headrace.groups.shard import _x", ["_x"]),
+        ("from headrace.groups._a import b", ["_a"]),
+        ("import headrace.groups._a", ["_a"]),
+        ("import os, headrace.groups._a.b as c", ["_a"]),
+        ("from headrace.groups import _a", ["_a"]),
+        ("from ..groups import _x", ["_x"]),
+        ("from ..groups._a import x, y", ["_a", "_a"]),
+        ("from .. import _x", ["_x"]),
+        ("from headrace.log.segment import _x", []),
+        ("from .segment import _x", []),
+        ("from . import _x", []),
+        ("import headrace.log._x", []),
+        ("from headrace import __version__", []),
+        ("from asyncio import _x", []),
+    ],
+)
+def test_the_rule_of_private_names_finds_what_is_bad(code, found):
+    assert tidy_rules.private_imports(bad(code)) == [f"src/headrace/log/bad.py: {name}" for name in found]
+
+
+def test_a_package_within_a_package_is_another_package():
+    inside = Source("src/headrace/log/compaction/cleaner.py", "")
+    code = "from headrace.log.compaction import _x"
+    assert tidy_rules.private_imports([*bad(code), inside]) == ["src/headrace/log/bad.py: _x"]
 
 
 # -- tests
@@ -255,17 +300,33 @@ def test_harnesses_are_called_so():
 
 def test_the_rules_of_tests_find_what_is_bad():
     code = """
+from time import sleep as nap
+nap(1)
 def test_a():
     async def wait(): await asyncio.sleep(0.1)
 class B:
+    time.sleep(1)
     def c(): sleep(x)
     def d(): asyncio.sleep(0)
     def e():
-        while not is_so(): sleep(0.1)
+        while not is_so() or count < 3: sleep(0.1)
     def f():
         while True: sleep(0.1)
+    class G:
+        def h(): nap(x)
+def i():
+    while waiting: sleep(0.1)
+def j():
+    for _ in range(9): event.wait(0.2)
+async def k(): await changed.wait(timeout=0.5)
+def l(): Event().wait(x)
+def m():
+    assert event.wait(0.2)
+    process.wait(20), clock.wait(1), pool.wait(x), event.wait()
 """
-    assert tidy_rules.sleeps(bad(code, "tests/a.py")) == [f"tests/a.py: {name}" for name in ("test_a", "B.c", "B.f")]
+    found = ("test_a", "B.c", "B.f", "B.G.h", "B.<body>", "i", "j", "k", "l", "<body>")
+    assert tidy_rules.sleeps(bad(code, "tests/a.py")) == [f"tests/a.py: {name}" for name in found]
+    assert tidy_rules.sleeps(bad("import time\ntime.sleep(1)", "tests/a.py")) == ["tests/a.py: <body>"]
     named = bad("class GroupBed: ...\nclass World: ...\nclass Subscribed: ...", "tests/log/logbed.py")
     assert tidy_rules.misnamed_harnesses(named) == [
         "tests/log/logbed.py",
@@ -298,6 +359,12 @@ def test_nothing_refers_to_a_document_outside_of_the_repository():
         "a request a second",
         "a transaction a task",
         "RECORDS_A_BATCH = 3",
+        "produce.py [A_SECOND]",
+        "def produce(a_second): ...",
+        "20,000 clicks a second",
+        "9,000 a second is not busy",
+        "asks twice a second",
+        "one timer an hour",
     ],
 )
 def test_the_rule_of_rates_finds_what_is_bad(line):
@@ -331,6 +398,9 @@ def test_the_rule_of_odd_sentences_finds_what_is_bad(line):
         "see contracts.md",
         "Prints the table of the issue.",
         "the issue says so",
+        "as the issue demands",
+        "the issue: it has no name",
+        "see the seeds",
     ],
 )
 def test_the_rule_of_references_finds_what_is_bad(line):

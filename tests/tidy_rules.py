@@ -102,7 +102,10 @@ def question_docstrings_of_functions(sources: Iterable[Source]) -> list[str]:
 
 
 class _Uses(ast.NodeVisitor):
-    """Counts the names that code uses: variables, attributes, imports, and strings that are a (dotted) name."""
+    """Counts the names that code reads: variables, attributes, and strings that are a (dotted) name.
+
+    A name that is only stored, or is the name of an argument, is a different thing that has the same name.
+    """
 
     _NAME = re.compile(r"[A-Za-z_][\w.]*(:\w+)?")
 
@@ -113,20 +116,17 @@ class _Uses(ast.NodeVisitor):
         self.names[name] = self.names.get(name, 0) + 1
 
     def visit_Name(self, node: ast.Name) -> None:
-        self._count(node.id)
+        if isinstance(node.ctx, ast.Load):
+            self._count(node.id)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        self._count(node.attr)
+        if isinstance(node.ctx, ast.Load):
+            self._count(node.attr)
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and self._NAME.fullmatch(node.value):
             self._count(re.split(r"[.:]", node.value)[-1])
-
-    def visit_keyword(self, node: ast.keyword) -> None:
-        if node.arg is not None:
-            self._count(node.arg)
-        self.generic_visit(node)
 
 
 def _uses_in(node: ast.AST) -> dict[str, int]:
@@ -226,18 +226,30 @@ def _imported_modules(source: Source) -> Iterator[str]:
 
 def private_imports(sources: Iterable[Source]) -> list[str]:
     """Imports of a private name, or from a private module, of another package."""
+    sources = list(sources)
+    packages = {source.package for source in sources}
     found = []
     for source in sources:
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "headrace":
-                package = source.package
-                parts = node.module.split(".")
-                names = [alias.name for alias in node.names if _is_private(alias.name)]
-                if any(map(_is_private, parts)):
-                    names.append(next(filter(_is_private, parts)))
-                if names and ".".join(parts[:-1]) != package and node.module != package:
-                    found += [f"{source.path}: {name}" for name in names]
+        for parts in _imported_names(source):
+            for index, part in enumerate(parts):
+                owner = ".".join(parts[:index])
+                is_own_module = owner.rpartition(".")[0] == source.package and owner not in packages
+                if _is_private(part) and owner != source.package and not is_own_module:
+                    found.append(f"{source.path}: {part}")
     return found
+
+
+def _imported_names(source: Source) -> Iterator[list[str]]:
+    """The parts of every dotted name of ours that a file imports, also of relative ones."""
+    for node in ast.walk(source.tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = source.package.split(".") if node.level else []
+            base = [*above[: len(above) - node.level + 1], *filter(None, [node.module])]
+            names = [".".join([*base, alias.name]) for alias in node.names]
+        yield from (name.split(".") for name in names if name.startswith("headrace."))
 
 
 def _is_private(name: str) -> bool:
@@ -248,42 +260,62 @@ def _is_private(name: str) -> bool:
 
 
 def sleeps(sources: Iterable[Source]) -> list[str]:
-    """Functions that wait for a fixed time.
+    """Functions that wait for a fixed time: by ``sleep``, or by ``wait`` whose result nobody reads.
+
+    A ``wait`` counts if it has a timeout below a second, or waits for an event that nobody else can set.
 
     ``asyncio.sleep(0)`` does not wait: it lets the event loop run. A loop that polls a condition does not wait for a
     fixed time either: it ends as soon as the condition holds.
     """
-    return [
-        f"{source.path}: {name}"
-        for source in sources
-        for name, node in _all_functions(source.tree)
-        if any(_is_sleep(call) for call in _calls_outside_of_polls(node))
-    ]
+    found = []
+    for source in sources:
+        sleep = _names_of_sleep(source.tree)
+        for name, nodes in _scopes(source.tree):
+            if any(_is_sleep(each, sleep) for node in nodes for each in _outside_of_polls(node)):
+                found.append(f"{source.path}: {name}")
+    return found
 
 
-def _calls_outside_of_polls(node: ast.AST) -> Iterator[ast.Call]:
-    if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant):
-        return
-    if isinstance(node, ast.Call):
-        yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _calls_outside_of_polls(child)
-
-
-def _all_functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
-    """The outermost functions and the methods of a file, private ones too."""
+def _scopes(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, list[ast.stmt]]]:
+    """The outermost functions and the methods of a file, private ones too, and the statements outside of them."""
+    rest = []
     for node in tree.body:
         if isinstance(node, Function):
-            yield node.name, node
+            yield prefix + node.name, [node]
         elif isinstance(node, ast.ClassDef):
-            for inner in node.body:
-                if isinstance(inner, Function):
-                    yield f"{node.name}.{inner.name}", inner
+            yield from _scopes(node, f"{prefix}{node.name}.")
+        else:
+            rest.append(node)
+    yield f"{prefix}<body>", rest
 
 
-def _is_sleep(call: ast.Call) -> bool:
-    is_zero = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
-    return last_name(call.func) == "sleep" and not is_zero
+def _outside_of_polls(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that are not in a loop whose test calls or compares something. The test of any other is a flag."""
+    if isinstance(node, ast.While) and any(isinstance(each, ast.Call | ast.Compare) for each in ast.walk(node.test)):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _outside_of_polls(child)
+
+
+def _names_of_sleep(tree: ast.Module) -> set[str]:
+    aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    return {"sleep", *(alias.asname for alias in aliases if alias.name == "sleep" and alias.asname)}
+
+
+def _is_sleep(node: ast.AST, names: set[str]) -> bool:
+    if isinstance(node, ast.Call) and last_name(node.func) in names:
+        return not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0)
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Await):
+        call = call.value
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "wait":
+        return False
+    times = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "timeout")]
+    is_short = any(
+        isinstance(time, ast.Constant) and isinstance(time.value, float) and time.value < 1 for time in times
+    )
+    return is_short or (bool(times) and isinstance(call.func.value, ast.Call))
 
 
 _OTHER_FILE = re.compile(r"(bed|world|scene|bench)s?$")
@@ -303,7 +335,8 @@ def misnamed_harnesses(sources: Iterable[Source]) -> list[str]:
 
 _TIMES = "second|minute|hour|day"
 _COUNTED = (
-    "class|connection|copy|entry|file|line|list|loop|module|process|queue|request|session|table|thread|transaction"
+    "class|connection|copy|entry|file|line|list|loop|module|process|queue|request|session|table|thread|timer"
+    "|transaction"
 )
 _OWNERS = (
     "API|batch|broker|client|command|core|database|folder|key|partition|process|record|row|task|topic|version|view"
@@ -314,7 +347,9 @@ _RATES = re.compile(
     rf"|\b(one|an?) ({_COUNTED}) an? ({_OWNERS})\b"
     rf"|\b(one|an?) ({_COUNTED}|batch|message|record|row) an? ({_TIMES})\b(?! time)"
     rf"|\bone an? ({_OWNERS})\b"
+    rf"|\b(once|twice|times|\d+( \w+)?) an? ({_TIMES})\b(?! time)"
     r"|(?<![A-Za-z])[A-Z]+S_AN?_[A-Z]+\b"
+    rf"|(?<![A-Za-z_])an?_({_TIMES})\b|(?<![A-Za-z])AN?_({_TIMES.upper()})\b"
 )
 
 
@@ -339,7 +374,8 @@ def odd_sentences(sources: Iterable[Source]) -> list[str]:
 #: Documents that are not in this repository, and people's words for them.
 _OUTSIDE = re.compile(
     r"\bthe seeds'|\bthe Kafka of the seeds\b|\bmission [A-Z]\b|\bcontracts\.md\b"
-    r"|\btable of the issue\b|\bthe issue('s)? (says|asks|wants|lists)\b",
+    r"|\btable of the issue\b|\bthe issue('s)? (asks|demands|lists|names|requires|says|wants)\b|\bthe issue:"
+    r"|\b(as in|by|from|like|see) the (issue|seeds)\b",
     re.IGNORECASE,
 )
 

@@ -320,7 +320,7 @@ class Terminal:
         self.seen = ""
 
     def until(self, text, *, interrupting=False):
-        """What comes before a text. On the way Ctrl-C, once a second: readline misses one that comes just before it
+        """What comes before a text. On the way Ctrl-C, once per second: readline misses one that comes just before it
         waits, and one too many would take what is typed next."""
         next_interrupt = time.monotonic()
         deadline = next_interrupt + PATIENCE_S

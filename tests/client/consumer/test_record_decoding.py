@@ -150,7 +150,7 @@ def test_the_kernels_are_loaded_only_by_the_busy(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(kernel_loading, "Thread", Started)
     monkeypatch.setattr(kernel_loading, "monotonic", lambda: now[0])
     loading = KernelLoading("headrace.client.no_such_kernels")
-    for _ in range(30):  # 9,000 a second is not busy
+    for _ in range(30):  # 9,000 per second is not busy
         assert loading.when_busy(9_000) is None
         now[0] += 1
     assert not begun

@@ -79,7 +79,7 @@ class FakeVersion(threading.Thread):
     def __init__(self, project: Project, name: str, computes: Callable[[int], object]) -> None:
         super().__init__(name=name, daemon=True)
         self.project, self.computes = project, computes
-        self.stop, self.let_go = threading.Event(), threading.Event()
+        self.stop, self.let_go, self.takes_part = threading.Event(), threading.Event(), threading.Event()
         self.spoils_commit = False
         self.waited_ms = 0
         self.failure: BaseException | None = None
@@ -92,6 +92,7 @@ class FakeVersion(threading.Thread):
     def run(self) -> None:
         common, database = self.project.common, self.project.database
         with common.member(database, self.project.clock, (self.name, 1), TOPIC.__eq__) as member:
+            self.takes_part.set()
             while not self.stop.is_set():
                 try:
                     self._step(member)
@@ -127,13 +128,13 @@ def project(database):
 
 
 def start(*versions: FakeVersion) -> None:
-    """Starts versions that were here before, as the runner does it."""
+    """Starts versions that were here before, as the runner does it: one after the other."""
     project = versions[0].project
     for each in versions:
         project.common.expect((each.name, 1), {TOPIC: {0: each.at}}, project.clock)
     for each in versions:
         each.start()
-        each.stop.wait(0.02)  # versions start one after the other
+        assert each.takes_part.wait(20), each.name
 
 
 def takes(seconds: float) -> None:
