@@ -21,7 +21,7 @@ from headrace.broker.authentication.choice import Logins
 from headrace.broker.authentication.scram_users import ScramUsers
 from headrace.broker.authentication.token_service import TokenService, start_tokens
 from headrace.broker.authorization.choice import RunningAuthorizer, start_authorizer
-from headrace.broker.cluster_role import ClusterRole, RoleContext, choose_role
+from headrace.broker.cluster_role import ClusterRole, RoleContext, choose_role, connect_to_tree
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.configs.group_overrides import GroupConfigs
 from headrace.broker.configs.registry import TOPIC_DEFAULT_NAMES
@@ -182,9 +182,7 @@ class Broker:
         :raises CoordinationError: if ZooKeeper does not answer.
         :raises StartError: if the settings of the connection cannot be used.
         """
-        from headrace.broker.cluster.zookeeper_session import connect_to_zookeeper
-
-        return await connect_to_zookeeper(self.config)
+        return await connect_to_tree(self.config)
 
     # -- network
 

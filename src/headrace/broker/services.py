@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headrace.broker.replicas.followers import Followers
     from headrace.broker.telemetry.subscriptions import Subscriptions
     from headrace.broker.telemetry.telemetry import Telemetry
+    from headrace.broker.thread_pool import RunBlocking
     from headrace.broker.topics import Topics
     from headrace.log.log_manager import LogManager
     from headrace.protocol.api import Api
@@ -45,12 +46,6 @@ if TYPE_CHECKING:
     from headrace.runtime.purgatory import Purgatory
 
 T = TypeVar("T")
-
-
-class RunBlocking(Protocol):
-    """Runs a slow function (fsync, for example) on a thread, and returns its result."""
-
-    async def __call__(self, function: Callable[..., T], *arguments: object) -> T: ...
 
 
 class ReadRecords(Protocol):

@@ -18,7 +18,7 @@ from headrace.properties import ConfigError
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
-    from headrace.broker.services import RunBlocking
+    from headrace.broker.thread_pool import RunBlocking
 
 logger = getLogger(__name__)
 

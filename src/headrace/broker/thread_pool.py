@@ -5,9 +5,15 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class RunBlocking(Protocol):
+    """Runs a slow function (fsync, for example) on a thread, and returns its result."""
+
+    async def __call__(self, function: Callable[..., T], *arguments: object) -> T: ...
 
 
 class ThreadPool:

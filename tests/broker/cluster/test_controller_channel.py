@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from peer_harness import CUT, HANG, LISTENER, Peer, leaders, metadata, stop
 
-from headrace.broker.cluster import control_messages
+from headrace.broker import control_messages
 from headrace.broker.cluster.controller_channel import ControllerChannel
 from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse, StopReplicaResponse
 from headrace.protocol.api import Api

@@ -11,7 +11,7 @@ import pytest
 from peer_harness import LISTENER, leaders, metadata, stop
 
 from headrace.broker.authorization.authorizer import AllowAll
-from headrace.broker.cluster.control_messages import SharedMetadata, leader_and_isr_body, stop_replica_body
+from headrace.broker.control_messages import SharedMetadata, leader_and_isr_body, stop_replica_body
 from headrace.broker.network.handler_binding import bound_handler, served_apis
 from headrace.broker.network.slices import Answers, Slices
 from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse, StopReplicaResponse

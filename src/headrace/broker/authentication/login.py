@@ -45,7 +45,7 @@ from headrace.security.sasl.mechanism import AuthenticationFailed
 if TYPE_CHECKING:
     from headrace.broker.metrics.counters import LoginCounts
     from headrace.broker.network.connection import Connection
-    from headrace.broker.services import RunBlocking
+    from headrace.broker.thread_pool import RunBlocking
     from headrace.runtime.clock import Clock
     from headrace.security.sasl.mechanism import ServerMechanism
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.metadata_cache import Node
     from headrace.broker.network.connection import Connection
-    from headrace.broker.services import RunBlocking
+    from headrace.broker.thread_pool import RunBlocking
     from headrace.client.security.connection_security import ConnectionSecurity
     from headrace.log.log_manager import LogManager
 

@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterable
 from logging import getLogger
 from typing import Any, NamedTuple
 
-from headrace.broker.cluster.control_messages import (
+from headrace.broker.cluster.links import NoAnswer
+from headrace.broker.control_messages import (
     Body,
     SharedMetadata,
     address_of,
@@ -33,7 +34,6 @@ from headrace.broker.cluster.control_messages import (
     stop_replica_body,
     stop_replica_response,
 )
-from headrace.broker.cluster.links import NoAnswer
 from headrace.client.connection import Connection
 from headrace.client.errors import BrokerUnreachable
 from headrace.client.security.connection_security import PLAINTEXT, ConnectionSecurity

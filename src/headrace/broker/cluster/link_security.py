@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.listener_config import ListenerConfig
-    from headrace.broker.services import RunBlocking
+    from headrace.broker.thread_pool import RunBlocking
     from headrace.client.security.connection_security import Credentials
     from headrace.client.security.options import SecurityOptions
     from headrace.security.sasl.mechanism import ClientMechanism

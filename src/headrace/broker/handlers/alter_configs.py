@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.configs.resources import ResourceKind
-    from headrace.broker.services import ConfigStore, RunBlocking
+    from headrace.broker.services import ConfigStore
     from headrace.broker.telemetry.subscriptions import Subscriptions
+    from headrace.broker.thread_pool import RunBlocking
     from headrace.broker.topics import Topics
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorization.checks import check_cluster
-from headrace.broker.cluster.control_messages import leader_and_isr_reply, read_leader_and_isr
+from headrace.broker.control_messages import leader_and_isr_reply, read_leader_and_isr
 from headrace.broker.network.request import Reply, Request
 from headrace.controller.decisions.broker_requests import LeaderAndIsrResponse
 from headrace.protocol.errors import KafkaError

@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics, TopicStats
     from headrace.broker.replicas.followers import Followers
-    from headrace.broker.services import ReadRecords, RunBlocking
+    from headrace.broker.services import ReadRecords
+    from headrace.broker.thread_pool import RunBlocking
     from headrace.log.config import LogConfig
     from headrace.log.early_write import EarlyWrite
     from headrace.replication.partitions import Partitions

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorization.checks import check_cluster
-from headrace.broker.cluster.control_messages import read_stop_replica, stop_replica_reply
+from headrace.broker.control_messages import read_stop_replica, stop_replica_reply
 from headrace.broker.network.request import Reply, Request
 from headrace.controller.decisions.broker_requests import StopReplicaResponse
 from headrace.protocol.errors import KafkaError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.authorization.checks import check_cluster
-from headrace.broker.cluster.control_messages import read_update_metadata
+from headrace.broker.control_messages import read_update_metadata
 from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import KafkaError
 from headrace.security.acls import AclOperation

@@ -15,10 +15,13 @@ from logging import DEBUG
 from math import exp
 from threading import Lock
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from headrace.broker.metrics.request_log import log_request, request_logger
-from headrace.broker.network.request import Request
 from headrace.protocol.api import Api
+
+if TYPE_CHECKING:
+    from headrace.broker.network.request import Request
 
 SAMPLE = 2048
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)

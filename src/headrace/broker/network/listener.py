@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from headrace.broker.network.listener_tls import ListenerTls, NewStores
     from headrace.broker.network.network_threads import NetworkThreads
     from headrace.broker.quotas.throttling import Throttling
-    from headrace.broker.services import RunBlocking
     from headrace.broker.store_reload import StoreReload
+    from headrace.broker.thread_pool import RunBlocking
 
 logger = getLogger(__name__)
 

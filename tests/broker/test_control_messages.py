@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peer_harness import LISTENER, leaders
 
-from headrace.broker.cluster.control_messages import (
+from headrace.broker.control_messages import (
     SharedMetadata,
     leader_and_isr_body,
     leader_and_isr_reply,
