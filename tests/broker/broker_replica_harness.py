@@ -6,10 +6,12 @@ controller is the test, which says who leads what.
 
 import asyncio
 from itertools import count
+from types import SimpleNamespace
 from uuid import UUID
 
 from headrace.broker.authorization.authorizer import AllowAll
 from headrace.broker.cluster.controller_fence import ControllerFence
+from headrace.broker.cluster.member_metrics import MemberMetrics
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.coordinators.committed import CommitWaits
 from headrace.broker.current_leaders import CurrentLeaders
@@ -236,10 +238,7 @@ class Broker:
     @property
     def role(self):
         """For metrics, as a member of a cluster."""
-        return self
-
-    def as_member(self):
-        return self
+        return SimpleNamespace(metrics=lambda: MemberMetrics(self))
 
     def log_dirs_failed(self):
         self.replicas.log_dirs_failed()

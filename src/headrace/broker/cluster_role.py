@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from headrace.broker.authentication.scram_users import ScramUsers
-    from headrace.broker.cluster.cluster_member import ClusterMember
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.configs.group_overrides import GroupConfigs
     from headrace.broker.control_requests import ControlRequests
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.data_folders import DataFolders
     from headrace.broker.metadata_cache import MetadataCache, Node
+    from headrace.broker.metrics.role_metrics import RoleMetrics
     from headrace.broker.network.connection import Connection
     from headrace.broker.purgatories import Purgatories
     from headrace.broker.replicas.followers import Followers
@@ -194,14 +194,14 @@ class ClusterRole(ABC):
     # -- metrics
 
     @abstractmethod
-    def as_member(self) -> ClusterMember | None:
-        """The member whose metrics are shown; None if there is no cluster, or while the member is not open."""
+    def metrics(self) -> RoleMetrics:
+        """The metrics that depend on whether there are other brokers."""
 
 
 def choose_role(context: RoleContext) -> ClusterRole:
     """Makes the role that the setting ``zookeeper.connect`` asks for. Each role imports its modules only when it is
     chosen, because a lone broker starts faster without those of a cluster."""
-    if context.config.optional_str("zookeeper.connect"):
+    if context.config.is_in_cluster:
         from headrace.broker.cluster.cluster_member import ClusterMember
 
         return ClusterMember(context)

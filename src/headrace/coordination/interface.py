@@ -30,6 +30,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
 from headrace.coordination.acls import OPEN_ACL, Acl
+from headrace.coordination.request_times import RequestTimes
 
 #: As an expected version: any version.
 ANY_VERSION = -1
@@ -162,6 +163,11 @@ def copy_data(data: bytes | None) -> bytes | None:
 
 class Coordination(Protocol):
     """A client of a coordination service. It has one session at a time; after a lost session it starts the next one."""
+
+    @property
+    def request_times(self) -> RequestTimes | None:
+        """How long the answers took; None if the service is in this process."""
+        ...
 
     @property
     def session_id(self) -> int:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from cluster_member_harness import Recorder
 
 from headrace.broker.cluster.cluster_member import ClusterMember
+from headrace.broker.metrics.role_metrics import LocalMetrics
 from headrace.coordination.interface import ConnectionLostError
 
 
@@ -29,7 +30,7 @@ def test_settings_that_are_read_before_the_parts_exist_reach_nothing():
     made._topic_configured("t", {"retention.ms": "5"})
     made._unclean_election_changed()
     assert made.replicas.calls == made.controller.calls == []
-    assert made.as_member() is None
+    assert isinstance(made.metrics(), LocalMetrics)
 
 
 def test_a_deleted_topic_is_forgotten_by_all_parts():

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from broker_replica_harness import TOPIC_ID, BrokerReplicaHarness, until
 
+from headrace.broker.cluster.member_metrics import MemberMetrics
 from headrace.broker.cluster.zookeeper_session import ZookeeperSession
 from headrace.broker.metrics.counters import MinuteRate
 from headrace.broker.metrics.families import FAMILIES
@@ -12,8 +13,8 @@ from headrace.broker.metrics.values import View
 from headrace.controller.decisions.broker_requests import LeaderAndIsr, LeaderAndIsrPartition
 from headrace.controller.decisions.leader_elections import Leadership
 from headrace.controller.decisions.reassignments import Assignment
-from headrace.coordination.client.calls import RequestTimes
 from headrace.coordination.interface import SessionState
+from headrace.coordination.request_times import RequestTimes
 
 PARTITION = "kafka_cluster_partition_"
 FETCHERS = "kafka_server_replicafetchermanager_"
@@ -110,7 +111,7 @@ def test_a_rate_is_that_of_about_the_last_minute():
 
 def broker_of(**parts):
     """A broker that is a member of a cluster, with only some parts."""
-    return SimpleNamespace(role=SimpleNamespace(as_member=lambda: SimpleNamespace(**parts)))
+    return SimpleNamespace(role=SimpleNamespace(metrics=lambda: MemberMetrics(SimpleNamespace(**parts))))
 
 
 def test_the_session_with_zookeeper_has_a_state():

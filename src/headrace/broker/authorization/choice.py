@@ -75,7 +75,7 @@ def _warn_of_brokers_without_rights(config: BrokerConfig, super_users: Sequence[
     """Logs a warning if the brokers of a cluster are anonymous to each other, and anonymous clients have no rights."""
     listeners = config.listeners
     is_anonymous = listeners.protocol_of(listeners.inter_broker) is SecurityProtocol.PLAINTEXT
-    if config.optional_str("zookeeper.connect") and is_anonymous and ANONYMOUS not in super_users:
+    if config.is_in_cluster and is_anonymous and ANONYMOUS not in super_users:
         logger.warning(
             "brokers have no name at the listener %s (PLAINTEXT), and super.users does not contain %s: without an ACL "
             "for CLUSTER_ACTION they refuse each other's requests. Use SASL or TLS between brokers",

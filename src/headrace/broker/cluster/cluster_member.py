@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.metadata_cache import Node
+    from headrace.broker.metrics.role_metrics import RoleMetrics
     from headrace.broker.network.connection import Connection
     from headrace.broker.thread_pool import RunBlocking
     from headrace.client.security.connection_security import ConnectionSecurity
@@ -266,8 +267,11 @@ class ClusterMember(ClusterRole):
     async def log_dir_failed(self) -> None:
         self.replicas.log_dirs_failed()
 
-    def as_member(self) -> ClusterMember | None:
-        return self if self.is_open else None
+    def metrics(self) -> RoleMetrics:
+        from headrace.broker.cluster.member_metrics import MemberMetrics  # imported only if metrics are served
+        from headrace.broker.metrics.role_metrics import LocalMetrics
+
+        return MemberMetrics(self) if self.is_open else LocalMetrics()
 
     def _address_of(self, broker_id: int) -> Address | None:
         node = self._context.metadata.nodes.get(broker_id)

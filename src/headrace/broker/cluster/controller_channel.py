@@ -34,6 +34,7 @@ from headrace.broker.control_messages import (
     stop_replica_body,
     stop_replica_response,
 )
+from headrace.broker.metrics.cluster_counts import QueueMeter
 from headrace.client.connection import Connection
 from headrace.client.errors import BrokerUnreachable
 from headrace.client.security.connection_security import PLAINTEXT, ConnectionSecurity
@@ -59,15 +60,6 @@ _APIS: dict[type[Request], Api] = {
     UpdateMetadata: Api.UPDATE_METADATA,
     StopReplica: Api.STOP_REPLICA,
 }
-
-
-class QueueMeter(NamedTuple):
-    """The counts of a broker's queue, for metrics."""
-
-    size: int
-    sent: int
-    #: How long the sent requests have waited, in total.
-    waited_ms: float
 
 
 class _Outgoing(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from logging import getLogger
 from typing import TYPE_CHECKING
 
+from headrace.broker.metrics.cluster_counts import SessionCounts
 from headrace.broker.start_error import StartError
 from headrace.coordination.interface import Coordination, SessionState
 from headrace.properties import ConfigError
@@ -37,15 +37,6 @@ async def connect_to_zookeeper(config: BrokerConfig) -> Coordination:
         connection_timeout_ms=config.optional_int("zookeeper.connection.timeout.ms") or session_timeout_ms,
         security=security,
     )
-
-
-@dataclass(slots=True)
-class SessionCounts:
-    """How often the session's state has changed since the start."""
-
-    disconnects: int = 0
-    expires: int = 0
-    connects: int = 0
 
 
 class ZookeeperSession:

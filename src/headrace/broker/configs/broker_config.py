@@ -122,6 +122,11 @@ class BrokerConfig:
         return found
 
     @property
+    def is_in_cluster(self) -> builtins.bool:
+        """Whether the broker shares a ZooKeeper with other brokers."""
+        return builtins.bool(self.optional_str("zookeeper.connect"))
+
+    @property
     def broker_id(self) -> builtins.int | None:
         """node.id or broker.id; None if neither is set."""
         number = max(self.int("node.id"), self.int("broker.id"))
@@ -340,8 +345,7 @@ def _check_sasl(layers: _Layers) -> None:
         from headrace.broker.configs.sasl_rules import sasl_problems  # a broker without SASL starts faster without
 
         config = BrokerConfig(layers, {}, {})
-        is_in_cluster = bool(layers.values["zookeeper.connect"])
-        problems = list(sasl_problems(layers.listeners, config.of_listener, is_in_cluster=is_in_cluster))
+        problems = list(sasl_problems(layers.listeners, config.of_listener, is_in_cluster=config.is_in_cluster))
         if problems:
             raise ConfigError(problems)
 

@@ -43,7 +43,7 @@ def without_effect(config: BrokerConfig) -> Iterator[str]:
                 f"{_CLIENT_AUTH} has no effect on listener {listener.name}, because clients log in there by SASL: to "
                 f"ask for certificates, too, set {LISTENER_PREFIX}{listener.name.lower()}.{_CLIENT_AUTH}"
             )
-    if config.optional_str("zookeeper.connect") and not config.bool(_ZOOKEEPER_TLS_SWITCH):
+    if config.is_in_cluster and not config.bool(_ZOOKEEPER_TLS_SWITCH):
         names = [name for name in config.static if name.startswith(_ZOOKEEPER_TLS) and name != _ZOOKEEPER_TLS_SWITCH]
         if names:
             yield (

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.broker.cluster_role import RoleContext
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.lone.participants import LoneParticipants
+    from headrace.broker.metrics.role_metrics import RoleMetrics
     from headrace.broker.network.connection import Connection
     from headrace.log.log_manager import LogManager
 
@@ -159,5 +160,7 @@ class LoneBroker(ClusterRole):
     async def log_dir_failed(self) -> None:
         await self.refresh_topics()
 
-    def as_member(self) -> None:
-        return None
+    def metrics(self) -> RoleMetrics:
+        from headrace.broker.metrics.role_metrics import LocalMetrics  # imported only if metrics are served
+
+        return LocalMetrics()

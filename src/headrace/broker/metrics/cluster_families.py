@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from headrace.broker.metrics.cluster_values import (
-    active_controller,
-    at_min_isr,
     controller_gauge,
     event_counts,
     event_quantiles,
     fetchers_value,
-    global_partition_count,
     leader_count,
-    member_value,
-    offline_partitions,
     offline_replicas,
     partition_count,
     partition_gauge,
+    partitions_value,
     queue_meters,
     replica_lag,
+    replicas_value,
     session_counter,
     session_state,
-    topic_count,
-    under_min_isr,
-    under_replicated,
+    unanswered_requests,
     zookeeper_quantiles,
     zookeeper_requests,
 )
@@ -35,22 +30,22 @@ REPLICAS = (
     gauge(
         "kafka_server_replicamanager_underreplicatedpartitions",
         "Partitions that this broker leads and that have a replica that is not in sync.",
-        under_replicated,
+        partitions_value(lambda replicas: replicas.under_replicated()),
     ),
     gauge(
         "kafka_server_replicamanager_underminisrpartitioncount",
         "Partitions led by this broker with fewer in-sync replicas than `min.insync.replicas`: acks=all is refused.",
-        under_min_isr,
+        partitions_value(lambda replicas: replicas.under_min_isr()),
     ),
     gauge(
         "kafka_server_replicamanager_atminisrpartitioncount",
         "Partitions that this broker leads with exactly `min.insync.replicas` in-sync replicas.",
-        at_min_isr,
+        partitions_value(lambda replicas: replicas.at_min_isr()),
     ),
     gauge(
         "kafka_server_replicamanager_reassigningpartitions",
         "Partitions that this broker leads and that are being reassigned.",
-        member_value(lambda member: len(member.replicas.reassigning())),
+        partitions_value(lambda replicas: replicas.reassigning()),
     ),
     gauge(
         "kafka_cluster_partition_underreplicated",
@@ -76,27 +71,27 @@ REPLICAS = (
     counter(
         "kafka_server_replicamanager_isrshrinks_total",
         "Times that the leader removed replicas from the ISR, because they fell behind.",
-        member_value(lambda member: member.replicas.isr_shrinks),
+        replicas_value(lambda replicas: replicas.isr_shrinks),
     ),
     counter(
         "kafka_server_replicamanager_isrexpands_total",
         "Times that the leader added replicas to the ISR again, because they caught up.",
-        member_value(lambda member: member.replicas.isr_expands),
+        replicas_value(lambda replicas: replicas.isr_expands),
     ),
     counter(
         "kafka_server_replicamanager_failedisrupdates_total",
         "Changes of an ISR that ZooKeeper refused, because the ISR had been written by another broker.",
-        member_value(lambda member: member.replicas.failed_isr_updates),
+        replicas_value(lambda replicas: replicas.failed_isr_updates),
     ),
     counter(
         "kafka_server_brokertopicmetrics_replicationbytesin_total",
         "Bytes of record batches that this broker has fetched from leaders.",
-        member_value(lambda member: member.replicas.bytes_in),
+        replicas_value(lambda replicas: replicas.bytes_in),
     ),
     counter(
         "kafka_server_brokertopicmetrics_replicationbytesout_total",
         "Bytes of record batches that this broker has sent to followers.",
-        member_value(lambda member: member.replicas.bytes_out),
+        replicas_value(lambda replicas: replicas.bytes_out),
     ),
     gauge(
         "kafka_server_replicafetchermanager_maxlag",
@@ -140,23 +135,27 @@ CONTROLLER = (
     gauge(
         "kafka_controller_kafkacontroller_activecontrollercount",
         "1 if this broker is the active controller.",
-        active_controller,
+        controller_gauge(lambda controller: controller.active_controller_count),
     ),
-    gauge("kafka_controller_kafkacontroller_globaltopiccount", "Topics of the cluster.", topic_count),
+    gauge(
+        "kafka_controller_kafkacontroller_globaltopiccount",
+        "Topics of the cluster.",
+        controller_gauge(lambda controller: controller.global_topic_count),
+    ),
     gauge(
         "kafka_controller_kafkacontroller_globalpartitioncount",
         "Partitions of the cluster.",
-        global_partition_count,
+        controller_gauge(lambda controller: controller.global_partition_count),
     ),
     gauge(
         "kafka_controller_kafkacontroller_offlinepartitionscount",
         "Partitions of the cluster that have no leader.",
-        offline_partitions,
+        controller_gauge(lambda controller: controller.offline_partitions_count),
     ),
     gauge(
         "kafka_controller_kafkacontroller_activebrokercount",
         "Live brokers.",
-        controller_gauge(lambda controller: controller.active_broker_count, alone=1),
+        controller_gauge(lambda controller: controller.active_broker_count),
     ),
     gauge(
         "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
@@ -221,7 +220,7 @@ CONTROLLER = (
     gauge(
         "kafka_controller_controllerchannelmanager_totalqueuesize",
         "Requests of the controller that are not answered yet.",
-        member_value(lambda member: member.channel.size),
+        unanswered_requests,
     ),
     gauge(
         "kafka_controller_controllerchannelmanager_queuesize",
@@ -247,17 +246,17 @@ ZOOKEEPER = (
     counter(
         "kafka_server_sessionexpirelistener_zookeeperdisconnects_total",
         "Times that the connection to ZooKeeper broke.",
-        session_counter("disconnects"),
+        session_counter(lambda counts: counts.disconnects),
     ),
     counter(
         "kafka_server_sessionexpirelistener_zookeeperexpires_total",
         "Sessions with ZooKeeper that expired.",
-        session_counter("expires"),
+        session_counter(lambda counts: counts.expires),
     ),
     counter(
         "kafka_server_sessionexpirelistener_zookeepersyncconnects_total",
         "Times that the connection to ZooKeeper was restored.",
-        session_counter("connects"),
+        session_counter(lambda counts: counts.connects),
     ),
     gauge(
         "kafka_server_sessionexpirelistener_sessionstate",

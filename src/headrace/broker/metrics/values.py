@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.broker.maintenance import Maintenance
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics
+    from headrace.broker.metrics.role_metrics import RoleMetrics
     from headrace.broker.network.connections import Connections
     from headrace.broker.network.request_queue import RequestQueue
     from headrace.broker.purgatories import Purgatories
@@ -96,6 +97,10 @@ class View:
 
     def __init__(self, sources: MetricSources) -> None:
         self.sources = sources
+
+    @property
+    def role(self) -> RoleMetrics:
+        return self.sources.role.metrics()
 
     @cached_property
     def topics(self) -> tuple[list[tuple[str, TopicStats]], TopicStats]:

@@ -1,8 +1,7 @@
-"""One call of ``zookeeper_client.py`` that waits for its answer, and the times that calls took."""
+"""One call of ``zookeeper_client.py`` that waits for its answer."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -14,22 +13,6 @@ if TYPE_CHECKING:
     from headrace.coordination.client.kazoo_requests import Request
 
 T = TypeVar("T")
-#: How many times are kept, for quantiles.
-_SAMPLE = 256
-
-
-class RequestTimes:
-    """How many requests were answered, and how long the latest ones took."""
-
-    __slots__ = ("count", "recent_ns")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.recent_ns: deque[int] = deque(maxlen=_SAMPLE)
-
-    def add(self, took_ns: int) -> None:
-        self.count += 1
-        self.recent_ns.append(took_ns)
 
 
 class Call(Generic[T]):

@@ -25,6 +25,8 @@ from headrace.coordination.tree.znode_tree import ZnodeTree
 class LocalCoordination:
     """Implements ``interface.Coordination`` for a tree in this process."""
 
+    request_times = None
+
     def __init__(
         self,
         host: TreeHost,

@@ -23,7 +23,7 @@ from logging import getLogger
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.coordination.client.calls import Call, RequestTimes
+from headrace.coordination.client.calls import Call
 from headrace.coordination.client.chroot import Chroot, parse_connect
 from headrace.coordination.client.client_security import ClientSecurity
 from headrace.coordination.client.watch_registry import WatchKind, WatchRegistry
@@ -48,6 +48,7 @@ from headrace.coordination.interface import (
     WatchEvent,
 )
 from headrace.coordination.kafka_acls import kafka_acl
+from headrace.coordination.request_times import RequestTimes
 from headrace.coordination.tree.znode import ROOT, parent_of
 
 if TYPE_CHECKING:

@@ -86,6 +86,8 @@ class SimulatedTree(TreeHost):
 class SimulatedCoordination:
     """Implements ``interface.Coordination``. Create it in the context of its node."""
 
+    request_times = None
+
     def __init__(
         self, host: SimulatedTree, network: Network, name: str, random: Random, session_timeout_ms: int
     ) -> None:
