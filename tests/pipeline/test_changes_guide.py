@@ -16,7 +16,7 @@ from headrace.pipeline.project.definition import ChangeSettings, Publish
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.queries.query import QueryService
 from headrace.runtime.clock import SystemClock
-from headrace.tools import query_watch
+from headrace.tools.query import watch as query_watch
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "changes.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -11,7 +11,7 @@ import pytest
 from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
-from headrace.tools.query import main
+from headrace.tools.query.command import main
 from headrace.views.answers import AsOf, as_of_text
 
 SCHEMA = pa.schema([("page", pa.string()), ("clicks", pa.int64()), ("hot", pa.bool_())])
@@ -135,7 +135,7 @@ def test_ages_are_readable(age_ms, words):
 
 def test_it_starts_without_spark_and_without_arrow(project):
     code = (
-        "import sys; from headrace.tools.query import main; main(sys.argv[1:]);"
+        "import sys; from headrace.tools.query.command import main; main(sys.argv[1:]);"
         "print([name for name in ('pyspark', 'pyarrow', 'numpy', 'starlette') if name in sys.modules])"
     )
     command = [sys.executable, "-c", code, "SELECT 1 AS one", "--project", str(project)]

@@ -35,7 +35,7 @@ from headrace.broker.coordinators.transaction_service import TransactionService
 from headrace.broker.current_leaders import CurrentLeaders
 from headrace.broker.data_folders import DataFolders
 from headrace.broker.fetch_sessions import FetchSessions
-from headrace.broker.maintenance import Maintenance
+from headrace.broker.maintenance.maintenance import Maintenance
 from headrace.broker.metadata_cache import MetadataCache
 from headrace.broker.metrics.counters import Metrics
 from headrace.broker.network.connections import Connections

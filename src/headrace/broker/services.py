@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transaction_service import TransactionService
     from headrace.broker.current_leaders import CurrentLeaders
     from headrace.broker.fetch_sessions import FetchSessions
+    from headrace.broker.maintenance.relocations import Relocations
     from headrace.broker.metadata_cache import MetadataCache, Node
     from headrace.broker.metrics.counters import Metrics
     from headrace.broker.network.connection import Connection
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from headrace.broker.quotas.controller_mutations import ControllerMutations
     from headrace.broker.quotas.stored_quotas import StoredQuotas
     from headrace.broker.quotas.throttling import Throttling
-    from headrace.broker.relocations import Relocations
     from headrace.broker.replicas.followers import Followers
     from headrace.broker.telemetry.subscriptions import Subscriptions
     from headrace.broker.telemetry.telemetry import Telemetry

@@ -57,7 +57,7 @@ COMMANDS = {
         "headrace.tools.sources.command",
         "write the files of sources from the records of topics, and compare them",
     ),
-    "query": ("headrace.tools.query", "query views in SQL"),
+    "query": ("headrace.tools.query.command", "query views in SQL"),
     "registry": ("headrace.tools.registry", "serve a schema registry with the API of Confluent's registry"),
     "dump-log": ("headrace.tools.dump_log.command", "show the contents of the files of a partition"),
     "completion": ("headrace.tools.completion", "print a shell script that completes commands and options"),

@@ -208,7 +208,7 @@ async def test_everything_is_read_again_if_a_setting_could_not_be_applied(broker
     """Otherwise users would stay as they were before the session was lost."""
     here, there = brokers
     await started(here, there)
-    monkeypatch.setattr("headrace.broker.tree_follower._READ_AGAIN_AFTER_S", 0)
+    monkeypatch.setattr("headrace.broker.tree.follower._READ_AGAIN_AFTER_S", 0)
     failures = iter([RuntimeError("a fault in our code")])
     keep_only = there.scram_users.keep_only
 

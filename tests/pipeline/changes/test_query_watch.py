@@ -14,8 +14,8 @@ from headrace.pipeline.changes.row_values import row_text
 from headrace.pipeline.changes.watch import Watch, differences_between
 from headrace.pipeline.serving.errors import DatabaseUnreachable, QueryError
 from headrace.pipeline.serving.queries.query import QueryService
-from headrace.tools import query_watch
-from headrace.tools.query_watch import json_lines, text_lines
+from headrace.tools.query import watch as query_watch
+from headrace.tools.query.watch import json_lines, text_lines
 
 _ROWS = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 3)), st.one_of(st.none(), st.text("ab", max_size=1))))
 

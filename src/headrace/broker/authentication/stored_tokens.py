@@ -17,8 +17,8 @@ from contextlib import suppress
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from headrace.broker.tree_follower import TreeFollower
-from headrace.broker.tree_reads import read_each
+from headrace.broker.tree.follower import TreeFollower
+from headrace.broker.tree.reads import read_each
 from headrace.coordination.interface import (
     BadVersionError,
     ConnectionLostError,

@@ -13,7 +13,7 @@ If an answer is lost, the change starts again, too: to add or to remove the same
 Rules that cannot be read are never ignored. At the start they stop the broker. Later, every operation on the resources
 of the pattern is denied until its znode can be read; super users can repair it.
 
-The follower's lock orders all reads and writes (``tree_follower.py``).
+The follower's lock orders all reads and writes (``tree/follower.py``).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.broker.tree_follower import TreeFollower
-from headrace.broker.tree_reads import read_each
+from headrace.broker.tree.follower import TreeFollower
+from headrace.broker.tree.reads import read_each
 from headrace.coordination.interface import (
     BadVersionError,
     ConnectionLostError,

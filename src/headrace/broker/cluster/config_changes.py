@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from headrace.broker.authentication.scram_users import change_user
 from headrace.broker.configs.stored_passwords import StoredPasswords
 from headrace.broker.telemetry.subscriptions import ENTITY_TYPE as CLIENT_METRICS
-from headrace.broker.tree_follower import TreeFollower
-from headrace.broker.tree_reads import read_each
+from headrace.broker.tree.follower import TreeFollower
+from headrace.broker.tree.reads import read_each
 from headrace.coordination import retried_changes
 from headrace.coordination.interface import NodeExistsError, NoNodeError
 from headrace.coordination.paths import (

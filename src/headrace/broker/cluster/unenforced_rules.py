@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 from logging import getLogger
 
-from headrace.broker.tree_reads import read_each
+from headrace.broker.tree.reads import read_each
 from headrace.coordination.interface import Coordination, CoordinationError, NoNodeError
 
 logger = getLogger(__name__)

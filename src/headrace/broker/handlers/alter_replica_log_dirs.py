@@ -20,7 +20,7 @@ from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
-    from headrace.broker.relocations import Relocations
+    from headrace.broker.maintenance.relocations import Relocations
     from headrace.log.log_manager import LogManager
     from headrace.replication.partitions import Partitions
 

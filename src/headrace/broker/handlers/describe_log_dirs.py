@@ -21,7 +21,7 @@ from headrace.security.acls import AclOperation
 
 if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
-    from headrace.broker.relocations import Relocations
+    from headrace.broker.maintenance.relocations import Relocations
     from headrace.log.log_manager import LogManager
 
 Answer = dict[str, Any]

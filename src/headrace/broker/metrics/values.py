@@ -26,7 +26,7 @@ from headrace.protocol.api import Api
 if TYPE_CHECKING:
     from headrace.broker.cluster_role import ClusterRole
     from headrace.broker.fetch_sessions import FetchSessions
-    from headrace.broker.maintenance import Maintenance
+    from headrace.broker.maintenance.maintenance import Maintenance
     from headrace.broker.metadata_cache import MetadataCache
     from headrace.broker.metrics.counters import Metrics
     from headrace.broker.metrics.role_metrics import RoleMetrics

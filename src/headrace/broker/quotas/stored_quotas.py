@@ -32,8 +32,8 @@ from headrace.broker.quotas.entities import (
     text_of,
 )
 from headrace.broker.start_error import StartError
-from headrace.broker.tree_follower import TreeFollower
-from headrace.broker.tree_reads import read_each
+from headrace.broker.tree.follower import TreeFollower
+from headrace.broker.tree.reads import read_each
 from headrace.coordination.interface import (
     BadVersionError,
     ConnectionLostError,

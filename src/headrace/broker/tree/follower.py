@@ -1,6 +1,6 @@
 """Keeps what a broker has read from the znode tree up to date: ACLs, delegation tokens, settings.
 
-A follower has a task that sleeps until a notification arrives (``tree_notifications.py``). The task then applies the
+A follower has a task that sleeps until a notification arrives (``tree/notifications.py``). The task then applies the
 new notifications, or reads everything, if notifications may have been missed. If that fails, the task tries again
 after a second, and reads everything. A request may call :meth:`TreeFollower.catch_up` itself, if it must not answer
 from outdated memory.
@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.broker.tree_notifications import TreeNotifications
+from headrace.broker.tree.notifications import TreeNotifications
 from headrace.coordination.interface import CoordinationError, SessionState
 from headrace.event_loop import cancel_and_wait
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from logging import getLogger
 from typing import TYPE_CHECKING
 
-from headrace.broker.compactions import Compactions
-from headrace.broker.relocations import Relocations
+from headrace.broker.maintenance.compactions import Compactions
+from headrace.broker.maintenance.relocations import Relocations
 from headrace.runtime.timer import TimerTask
 
 if TYPE_CHECKING:

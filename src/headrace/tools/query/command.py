@@ -102,7 +102,7 @@ def _ask(options: Namespace, sql: str) -> Answer:
 
 
 def _watch(options: Namespace, sql: str) -> None:
-    from headrace.tools.query_watch import watch
+    from headrace.tools.query.watch import watch
 
     with closing(_service(options)) as service:
         watch(service, sql, options)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headrace.broker.tree_reads import AT_ONCE, read_each
+from headrace.broker.tree.reads import AT_ONCE, read_each
 
 
 async def test_all_are_read_in_order_and_only_some_at_the_same_time():

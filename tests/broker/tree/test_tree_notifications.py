@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.broker.tree_notifications import KEPT_MS, TreeNotifications
+from headrace.broker.tree.notifications import KEPT_MS, TreeNotifications
 from headrace.coordination.client.local_client import LocalCoordination
 from headrace.coordination.tree.host import TreeHost
 from headrace.testing import ManualClock

@@ -1,0 +1,1 @@
+"""Reads and follows znodes: many znodes at once, notifications of changes, and the followers of notifications."""
