@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.handlers._delegation_tokens import NO_TIME, check_token_request
+from headrace.broker.handlers._delegation_tokens import change_expiry
 from headrace.broker.network.request import Reply, Request
-from headrace.protocol.errors import code_for_errors
 
 if TYPE_CHECKING:
     from headrace.broker.authentication.token_service import TokenService
@@ -18,10 +17,4 @@ if TYPE_CHECKING:
 
 
 async def handle(request: Request, config: BrokerConfig, delegation_tokens: TokenService) -> Reply:
-    body = request.body
-    with code_for_errors(expiry_timestamp=NO_TIME) as answer:
-        check_token_request(request.connection, config)
-        answer["expiry_timestamp"] = 0  # as in Kafka: -1 only for clients that may not ask at all
-        requester = request.connection.principal
-        answer["expiry_timestamp"] = await delegation_tokens.expire(body.hmac, requester, body.expiry_time_period)
-    return answer
+    return await change_expiry(request, config, delegation_tokens.expire, period_ms=request.body.expiry_time_period)
