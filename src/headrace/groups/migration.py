@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.members import ClassicMember
 from headrace.groups.classic.metadata import CONSUMER_PROTOCOL_TYPE
+from headrace.groups.classic.records import member_fields, metadata_record
 from headrace.groups.consumer.assignment import Assignment, from_names, to_names
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.member import ClassicMemberMetadata, ConsumerMember
@@ -35,7 +36,6 @@ from headrace.groups.embedded_protocol import (
     write_assignment,
 )
 from headrace.protocol.errors import GroupIdNotFound
-from headrace.protocol.internal_records import RecordType, encode_key, encode_value
 from headrace.replication.journal import KeyValue
 
 _UPGRADE_POLICIES = ("upgrade", "bidirectional")
@@ -116,28 +116,24 @@ def downgrade_records(group: ConsumerGroup, context: GroupContext) -> list[KeyVa
         if member.classic_metadata is not None
     ]
     protocol_name = _common_protocol([classic for _, classic in members])
-    value = encode_value(
-        RecordType.GROUP_METADATA,
+    record = metadata_record(
+        group.group_id,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         generation=group.metadata.epoch,
         protocol=protocol_name,
         leader=members[0][0].member_id,
         current_state_timestamp=context.clock.wall_ms(),
         members=[
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "rebalance_timeout": member.rebalance_timeout_ms,
-                "session_timeout": classic.session_timeout_ms,
-                "subscription": dict(classic.protocols)[protocol_name],
-                "assignment": _assignment_of(member.assigned, dict(classic.protocols), protocol_name, context),
-            }
+            member_fields(
+                member,
+                session_timeout_ms=classic.session_timeout_ms,
+                subscription=dict(classic.protocols)[protocol_name],
+                assignment=_assignment_of(member.assigned, dict(classic.protocols), protocol_name, context),
+            )
             for member, classic in members
         ],
     )
-    return [*group.tombstones(), (encode_key(RecordType.GROUP_METADATA, group=group.group_id), value)]
+    return [*group.tombstones(), record]
 
 
 def _common_protocol(members: list[ClassicMemberMetadata]) -> str:

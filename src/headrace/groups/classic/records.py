@@ -6,7 +6,7 @@ Members of a later generation join again as soon as they receive an error, or le
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.groups.classic.members import ClassicMember
 from headrace.groups.classic.metadata import ClassicGroupMetadata
@@ -24,28 +24,62 @@ def tombstone(group_id: str) -> KeyValue:
 
 def group_record(group: ClassicGroupMetadata, assignments: Mapping[str, bytes]) -> KeyValue:
     """The record of a group whose members have these assignments."""
-    value = encode_value(
-        RecordType.GROUP_METADATA,
+    return metadata_record(
+        group.group_id,
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
         protocol=group.protocol_name,
         leader=group.members.leader_id,
         current_state_timestamp=group.state_since_ms,
         members=[
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "client_host": member.client_host,
-                "rebalance_timeout": member.rebalance_timeout_ms,
-                "session_timeout": member.session_timeout_ms,
-                "subscription": member.metadata(group.protocol_name),
-                "assignment": assignments.get(member.member_id, b""),
-            }
+            member_fields(
+                member,
+                session_timeout_ms=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol_name),
+                assignment=assignments.get(member.member_id, b""),
+            )
             for member in group.members
         ],
     )
-    return encode_key(RecordType.GROUP_METADATA, group=group.group_id), value
+
+
+def metadata_record(group_id: str, **fields: object) -> KeyValue:
+    """The record of a group.
+
+    :param fields: as the record's value has them; ``members`` from :func:`member_fields`.
+    """
+    return encode_key(RecordType.GROUP_METADATA, group=group_id), encode_value(RecordType.GROUP_METADATA, **fields)
+
+
+class RecordedMember(Protocol):
+    """The attributes that members of classic groups and of consumer groups have in common."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def instance_id(self) -> str | None: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def client_host(self) -> str: ...
+    @property
+    def rebalance_timeout_ms(self) -> int: ...
+
+
+def member_fields(
+    member: RecordedMember, *, session_timeout_ms: int, subscription: bytes, assignment: bytes
+) -> dict[str, object]:
+    """A member, as the record of its group has it."""
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "rebalance_timeout": member.rebalance_timeout_ms,
+        "session_timeout": session_timeout_ms,
+        "subscription": subscription,
+        "assignment": assignment,
+    }
 
 
 def metadata_from_record(group_id: str, value: Any) -> ClassicGroupMetadata:
