@@ -25,6 +25,7 @@ from struct import error as StructError  # noqa: N812
 from typing import NamedTuple, TypeVar
 
 from headrace.protocol.topic_partition import TopicPartition
+from headrace.protocol.wire.reader import WireReader
 
 HIGHEST_VERSION = 3
 NO_GENERATION = -1
@@ -118,35 +119,29 @@ def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
 # ---------------------------------------------------------------------------------------------------------- reading
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
+class _Reader(WireReader):
+    __slots__ = ()
 
     @property
     def is_at_end(self) -> bool:
-        return self._at == len(self._data)
+        return self.at == len(self.data)
 
     def int16(self) -> int:
-        (value,) = _INT16.unpack_from(self._data, self._at)
-        self._at += 2
-        return int(value)
+        return self.unpack(_INT16)[0]
 
     def int32(self) -> int:
-        (value,) = _INT32.unpack_from(self._data, self._at)
-        self._at += 4
-        return int(value)
+        return self.unpack(_INT32)[0]
 
     def string(self) -> str:
-        return self._take(self.int16()).decode()
+        return str(self.slice(self.int16()), "utf-8")
 
     def nullable_string(self) -> str | None:
         size_bytes = self.int16()
-        return None if size_bytes < 0 else self._take(size_bytes).decode()
+        return None if size_bytes < 0 else str(self.slice(size_bytes), "utf-8")
 
     def nullable_bytes(self) -> bytes | None:
         size_bytes = self.int32()
-        return None if size_bytes < 0 else self._take(size_bytes)
+        return None if size_bytes < 0 else bytes(self.slice(size_bytes))
 
     def strings(self) -> list[str]:
         return [self.string() for _ in range(self.int32())]
@@ -159,20 +154,14 @@ class _Reader:
             found += [TopicPartition(topic, self.int32()) for _ in range(self.int32())]
         return tuple(found)
 
-    def _take(self, size_bytes: int) -> bytes:
-        if size_bytes < 0 or self._at + size_bytes > len(self._data):
-            raise Unreadable(f"a field of {size_bytes} bytes, but only {len(self._data) - self._at} bytes follow")
-        self._at += size_bytes
-        return self._data[self._at - size_bytes : self._at]
-
 
 def _read_guarded(data: bytes, read: Callable[[_Reader], T]) -> T:
     """
     :raises Unreadable: if the bytes end too early, or a string is not UTF-8.
     """
     try:
-        return read(_Reader(data))
-    except (StructError, UnicodeDecodeError) as error:
+        return read(_Reader(memoryview(data)))
+    except (StructError, ValueError) as error:
         raise Unreadable(str(error)) from None
 
 
