@@ -194,7 +194,9 @@ class Broker:
         )
         self.queue.hold()
         self.enforcement = make_enforcement(self.client_quotas, self.config, runtime)
-        self.connections = Connections(self.config, runtime.timer, self.clock, self.enforcement.connections)
+        self.connections = Connections(
+            self.config, runtime.timer, self.clock, self.enforcement.connections, runtime.run_blocking
+        )
         self.logins = Logins(self.config, runtime, self.scram_users, self.metrics.logins)
         context = ListenerContext(
             loop=runtime.loop,

@@ -9,6 +9,7 @@ from broker_harness import BROKER, Client
 
 from headrace import Broker
 from headrace.protocol.api import Api
+from headrace.protocol.errors import ErrorCode
 from headrace.testing.raw_client import RawClient
 from tls_harness import TlsRawClient, tls_broker, tls_config
 
@@ -133,6 +134,21 @@ def test_the_limits_per_address_change(opened):
         assert opened(broker, "OUT").is_closed_by_peer()
         assert admin.alter(BROKER, "", ("max.connections.per.ip.overrides", DELETE, None)).error_code == 0
         assert admin.alter(BROKER, "", ("max.connections.per.ip", SET, "6")).error_code == 0
+        assert is_answered(opened(broker, "OUT"))
+
+
+def test_a_changed_override_may_name_a_host(opened):
+    overrides = "max.connections.per.ip.overrides"
+    with two_listeners() as broker, Client(address(broker, "IN")) as admin:
+        assert is_answered(admin)
+        for broker_name in ("", "0"):
+            refused = admin.alter(BROKER, broker_name, (overrides, SET, "no.such.invalid:5"))
+            assert refused.error_code == ErrorCode.invalid_request.value
+            assert "'no.such.invalid' has no address" in refused.error_message
+        assert admin.alter(BROKER, "", (overrides, SET, "localhost : 1, 192.0.2.1:9")).error_code == 0
+        while not opened(broker, "OUT", timeout_s=0.05).is_closed_by_peer():  # the name is resolved on a thread
+            assert is_answered(admin)
+        assert admin.alter(BROKER, "", (overrides, SET, "127.0.0.1 : 1000")).error_code == 0
         assert is_answered(opened(broker, "OUT"))
 
 

@@ -8,6 +8,7 @@ from struct import pack
 import pytest
 
 from headrace import Broker
+from headrace.properties import ConfigError
 from headrace.protocol.api import Api
 from headrace.testing.raw_client import RawClient
 
@@ -89,6 +90,67 @@ def test_an_address_may_have_a_limit_of_its_own(opened):
     with Broker(config={"max.connections.per.ip.overrides": overrides}) as broker:
         assert is_answered(opened(broker))
         assert opened(broker).is_closed_by_peer()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "192.0.2.1:9, 127.0.0.1:1",
+        " 127.0.0.1:1 ",
+        "127.0.0.1 :1",
+        "127.0.0.1: 1",
+        "::ffff:127.0.0.1:1",
+        "localhost:1",
+        "192.0.2.1:9,\tlocalhost : 1",
+    ],
+)
+def test_every_form_of_an_override_is_in_force(opened, overrides):
+    with Broker(config={"max.connections.per.ip.overrides": overrides}) as broker:
+        assert is_answered(opened(broker))
+        assert opened(broker).is_closed_by_peer()
+
+
+def dual_stack_broker(**config):
+    advertised = {"advertised.listeners": "PLAINTEXT://127.0.0.1:9"}
+    return Broker(config={"listeners": "PLAINTEXT://[::]:0"} | advertised | config)
+
+
+def opened_at(broker, host):
+    return RawClient(f"{host}:{broker.core.endpoints['PLAINTEXT'][1]}")
+
+
+def test_an_override_counts_on_a_listener_of_both_families():
+    with dual_stack_broker(**{"max.connections.per.ip.overrides": "127.0.0.1:1,[::1]:2"}) as broker:
+        with opened_at(broker, "127.0.0.1") as first, opened_at(broker, "127.0.0.1") as second:
+            assert is_answered(first)
+            assert second.is_closed_by_peer()
+            assert {each.host for each in broker.core.connections} == {"127.0.0.1"}
+        with opened_at(broker, "::1") as first, opened_at(broker, "::1") as second:
+            assert is_answered(first)
+            assert is_answered(second)
+            with opened_at(broker, "::1") as third:
+                assert third.is_closed_by_peer()
+
+
+def test_the_rate_of_an_address_is_one_on_a_listener_of_both_families():
+    with dual_stack_broker() as broker, opened_at(broker, "127.0.0.1") as admin:
+        quota = {
+            "entity": ({"entity_type": "ip", "entity_name": "127.0.0.1"},),
+            "ops": ({"key": "connection_creation_rate", "value": 1000.0, "remove": False},),
+        }
+        answer = admin.ask(Api.ALTER_CLIENT_QUOTAS, 1, entries=(quota,), validate_only=False)
+        assert [each.error_code for each in answer.entries] == [0]
+        with opened_at(broker, "127.0.0.1") as client:
+            assert is_answered(client)
+        assert [rate.tags.client_id for rate in broker.core.enforcement.connections.ips] == ["127.0.0.1"]
+
+
+def test_an_override_of_an_unknown_host_stops_the_start():
+    with (
+        pytest.raises(ConfigError, match=r"'no\.such\.invalid' has no address"),
+        Broker(config={"max.connections.per.ip.overrides": "no.such.invalid:5"}),
+    ):
+        pass
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(opened, caplog):

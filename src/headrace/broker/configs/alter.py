@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from headrace.broker.configs.dynamic import check_dynamic
+from headrace.broker.configs.ip_overrides import IP_OVERRIDES, resolved_overrides
 from headrace.broker.configs.keys import ConfigKey, ConfigType, to_text
 from headrace.broker.configs.listener_changes import (
     refuse_fixed_on_listeners,
@@ -144,6 +145,8 @@ def _check_broker(overrides: Mapping[str, str], touched: Sequence[str], broker: 
     check_dynamic({name: overrides[name] for name in touched if name in overrides}, per_broker=per_broker)
     try:
         candidate = broker.candidate(overrides, per_broker=per_broker)
+        if IP_OVERRIDES in touched:
+            resolved_overrides(candidate.str(IP_OVERRIDES))
     except ConfigError as error:
         raise InvalidRequest(str(error)) from None
     refuse_fixed_on_listeners(touched, broker, candidate)

@@ -167,11 +167,6 @@ class BrokerConfig:
         self._checks = [each for each in self._checks if each not in callbacks]
         self._sent_again_watchers = [each for each in self._sent_again_watchers if each not in callbacks]
 
-    @property
-    def has_checks(self) -> builtins.bool:
-        """Whether :meth:`candidate` calls checks. They read files, so it is called on a thread then."""
-        return builtins.bool(self._checks)
-
     def on_sent_again(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Calls back when a client has set settings of this broker, also if no value has changed."""
         self._sent_again_watchers.append(callback)

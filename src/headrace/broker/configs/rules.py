@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from headrace.broker.configs.ip_overrides import IP_OVERRIDES, parse_overrides
 from headrace.broker.configs.keys import Value
+from headrace.properties import ConfigError
 
 #: (smaller, larger): the first may not be greater than the second.
 _BROKER_ORDER = (
@@ -116,11 +118,10 @@ def given_id_problem(values: Mapping[str, Value]) -> str | None:
 
 
 def _connections_per_ip(values: Mapping[str, Value]) -> str | None:
-    overrides = str(values["max.connections.per.ip.overrides"])
-    for item in filter(None, (part.strip() for part in overrides.split(","))):
-        host, _, count = item.rpartition(":")
-        if not host or not count.isascii() or not count.isdigit():
-            return f"Invalid value {item!r} for configuration max.connections.per.ip.overrides: must be HOST:COUNT"
+    try:
+        overrides = list(parse_overrides(str(values[IP_OVERRIDES])))
+    except ConfigError as error:
+        return str(error)
     if values["max.connections.per.ip"] == 0 and not overrides:
         return (
             "Invalid value '0' for configuration max.connections.per.ip: must be at least 1 "

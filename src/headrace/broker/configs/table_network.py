@@ -68,7 +68,7 @@ KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("max.connections.per.ip", INT, MAX_INT, at_least(0), MEDIUM, CLUSTER_WIDE,
         "How many connections one client address may have."),
     ConfigKey("max.connections.per.ip.overrides", STRING, "", None, MEDIUM, CLUSTER_WIDE,
-        "Exceptions from max.connections.per.ip: a list of HOST:COUNT."),
+        "Exceptions from max.connections.per.ip: a list of HOST:COUNT, with addresses or names of hosts."),
     ConfigKey("max.connection.creation.rate", INT, MAX_INT, at_least(0), MEDIUM, CLUSTER_WIDE,
         "How many connections per second the broker accepts."),
     ConfigKey("connections.max.idle.ms", LONG, 600_000, None, MEDIUM, READ_ONLY,

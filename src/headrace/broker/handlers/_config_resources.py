@@ -169,10 +169,8 @@ async def _alter_broker(
     config = stored.config
     async with config.change_lock:
         before = config.dynamic_default if is_default else config.dynamic_broker
-        if config.has_checks and not is_default:
-            configs = await stored.run_blocking(change, resource, before, True)
-        else:
-            configs = change(resource, before, not is_default)
+        # On a thread, because checks read key stores and resolve names of hosts.
+        configs = await stored.run_blocking(change, resource, before, not is_default)
         if not validate_only:
             await stored.config_store.set_dynamic_configs(name, configs)
             if not is_default:

@@ -26,14 +26,19 @@ from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from logging import getLogger
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.broker.network.connection import Connection
+from headrace.broker.network.ip_limits import IpLimits
 from headrace.broker.quotas.connection_rates import ConnectionRates
 from headrace.peer_log import PeerLog
 from headrace.protocol.spare_buffers import SpareBuffers
 from headrace.runtime.clock import Clock
 from headrace.runtime.timer import Timer, TimerTask
+
+if TYPE_CHECKING:
+    from headrace.broker.services import RunBlocking
 
 logger = getLogger(__name__)
 
@@ -45,7 +50,12 @@ _TRIM_EVERY_MS = 1_000
 class Connections:
     """All open connections of the broker, and the limits on them."""
 
-    def __init__(self, config: BrokerConfig, timer: Timer, clock: Clock, rates: ConnectionRates) -> None:
+    def __init__(
+        self, config: BrokerConfig, timer: Timer, clock: Clock, rates: ConnectionRates, run_blocking: RunBlocking
+    ) -> None:
+        """
+        :raises ConfigError: if max.connections.per.ip.overrides names a host that has no address.
+        """
         #: The log lines about clients that do something wrong.
         self.peer_log = PeerLog(logger, clock.monotonic_ms)
         #: Buffers for large requests that no connection uses at present.
@@ -58,6 +68,7 @@ class Connections:
         self._open: dict[Connection, TimerTask | None] = {}
         #: The connections that have not logged in, oldest first, with their timeouts. Some may have logged in already.
         self._unauthenticated: dict[Connection, TimerTask] = {}
+        self._ip_limits = IpLimits(config, run_blocking)
         self._by_ip: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
         self._on_room: list[Callable[[], None]] = []
@@ -118,14 +129,7 @@ class Connections:
         return self.rates.accepted_from(ip, listener_name, is_protected=self._is_protected(listener_name))
 
     def may_connect(self, ip: str) -> bool:
-        return self._by_ip[ip] < self._limit_for(ip)
-
-    def _limit_for(self, ip: str) -> int:
-        for override in self._config.str("max.connections.per.ip.overrides").split(","):
-            host, _, limit = override.rpartition(":")
-            if host == ip:
-                return int(limit)
-        return self._config.int("max.connections.per.ip")
+        return self._by_ip[ip] < self._ip_limits.of(ip)
 
     # -- connections
 

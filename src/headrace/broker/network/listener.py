@@ -17,6 +17,7 @@ from headrace.broker.network.connections import Connections
 from headrace.broker.network.plain_channel import PlainChannel
 from headrace.broker.network.request_queue import RequestQueue
 from headrace.runtime.timer import Timer, TimerTask
+from headrace.security.ip_addresses import address_of
 
 if TYPE_CHECKING:
     from headrace.broker.authentication.login import Login
@@ -205,11 +206,12 @@ class Listener:
                 self._loop.remove_reader(self._socket)
                 self._timer.schedule(_RETRY_ACCEPT_MS, self._watch)
                 return
+            ip, port = address_of(address[0]), address[1]  # ::ffff:127.0.0.1 is 127.0.0.1, as in Java
             throttle_ms = self._connections.count_accepted(self.name)
             if throttle_ms:
-                self._pause(throttle_ms, sock, address[0], address[1])
+                self._pause(throttle_ms, sock, ip, port)
                 return
-            self._set_up(sock, address[0], address[1])
+            self._set_up(sock, ip, port)
 
     def _pause(self, throttle_ms: int, sock: socket.socket, ip: str, port: int) -> None:
         """Serves the connection and accepts others after the throttle time (``max.connection.creation.rate``)."""
