@@ -7,7 +7,6 @@ read. Who wants that must say so.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from logging import getLogger
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.http_endpoints.access import Access
 from headrace.properties import ConfigError
 from headrace.security.file_stamps import Stamp, stamp_of
+from headrace.security.ip_addresses import is_loopback as is_loopback
 
 if TYPE_CHECKING:
     from ssl import SSLContext, SSLObject
@@ -124,11 +124,3 @@ def numerical_address(host: str, port: int) -> str:
     except OSError as error:
         raise ConfigError(f"{host} is not an address of this host: {error.strerror or error}") from None
     return str(found[0][4][0])
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this host reaches a numerical address."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False

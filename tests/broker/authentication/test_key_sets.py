@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from headrace.broker.authentication.key_sets import MAX_BYTES, MIN_INTERVAL_MS, ProvidedKeys, fetch_file, fetch_https
+from headrace.broker.authentication.key_sets import MAX_BYTES, MIN_INTERVAL_MS, ProvidedKeys, fetch_file, fetch_http
 from headrace.security.sasl.oauthbearer import TokenRefused
 from headrace.testing import ManualClock
 from token_harness import key_set, public_keys
@@ -165,18 +165,40 @@ def tls(authority: trustme.CA) -> ssl.SSLContext:
 
 
 def test_a_server(server: str, tls: ssl.SSLContext) -> None:
-    assert fetch_https(f"{server}/keys?a=b", tls) == key_set()
+    assert fetch_http(f"{server}/keys?a=b", tls) == key_set()
+
+
+def test_a_server_of_this_host_without_tls() -> None:
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        assert fetch_http(f"http://127.0.0.1:{http.server_port}/keys?a=b", None) == key_set()
+        http.shutdown()
+        thread.join()
+
+
+def test_http_is_for_this_host_only() -> None:
+    with pytest.raises(AssertionError):
+        fetch_http("http://192.0.2.1/keys", None)
+
+
+def test_a_token_without_a_key_id_fetches_the_keys_once() -> None:
+    provider = Provider()
+    provider.answers = [key_set(RSA)]
+    for _ in range(3):
+        assert len(provider.keys.with_key(None)) == 1
+    assert provider.asked == 1
 
 
 def test_redirects_are_not_followed_and_large_answers_are_refused(server: str, tls: ssl.SSLContext) -> None:
     with pytest.raises(OSError, match="status 302"):
-        fetch_https(f"{server}/redirect", tls)
+        fetch_http(f"{server}/redirect", tls)
     with pytest.raises(OSError, match="status 404"):
-        fetch_https(f"{server}/missing", tls)
+        fetch_http(f"{server}/missing", tls)
     with pytest.raises(ValueError, match="larger than"):
-        fetch_https(f"{server}/large", tls)
+        fetch_http(f"{server}/large", tls)
 
 
 def test_a_server_with_an_unknown_certificate_is_refused(server: str) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        fetch_https(f"{server}/keys?a=b", None)
+        fetch_http(f"{server}/keys?a=b", None)

@@ -212,6 +212,8 @@ def test_what_sounds_like_safety_is_refused_or_known_to_be_in_force():
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.jwt.retriever.class",
+        "sasl.oauthbearer.jwt.validator.class",
         "sasl.oauthbearer.scope",
         "sasl.oauthbearer.scope.claim.name",
         "sasl.oauthbearer.sub.claim.name",

@@ -63,6 +63,12 @@ OAUTH_LINE = "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config"
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 HANDLER = "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class"
 VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+KAFKA_CLASSES = {
+    "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
+    "listener.name.sasl_plaintext.oauthbearer.sasl.oauthbearer.jwt.retriever.class": (
+        "org.apache.kafka.common.security.oauthbearer.FileJwtRetriever"
+    ),
+}
 UNSECURED = f'{OAUTH_MODULE} unsecuredValidatorAllowableClockSkewMs="0";'
 
 
@@ -71,6 +77,9 @@ UNSECURED = f'{OAUTH_MODULE} unsecuredValidatorAllowableClockSkewMs="0";'
     [
         {URL: "https://idp.example/keys", ALLOWED: "https://other,https://idp.example/keys"},
         {URL: "file:///etc/keys.json", ALLOWED: "file:///etc/keys.json", HANDLER: VALIDATOR},
+        {URL: "http://localhost:8080/keys", ALLOWED: "http://localhost:8080/keys"},
+        {URL: "http://127.0.0.1/keys", ALLOWED: "http://127.0.0.1/keys"},
+        {URL: "http://[::1]:8080/keys", ALLOWED: "http://[::1]:8080/keys", **KAFKA_CLASSES},
         {OAUTH_LINE: UNSECURED},
     ],
     ids=str,
@@ -93,10 +102,23 @@ def test_tokens_can_be_verified(settings: dict[str, str]) -> None:
         ({URL: "https://idp.example/keys", ALLOWED: "https://idp.example/"}, "which is not allowed"),
         ({URL: "file:///etc/passwd", ALLOWED: "https://idp.example/keys"}, "which is not allowed"),
         ({URL: "http://idp.example/keys", ALLOWED: "http://idp.example/keys"}, "begins with https://"),
+        ({URL: "http://localhost.example/keys", ALLOWED: "http://localhost.example/keys"}, "begins with https://"),
+        ({URL: "http://127.0.0.1@x/keys", ALLOWED: "http://127.0.0.1@x/keys"}, "begins with https://"),
+        ({URL: "http:///keys", ALLOWED: "http:///keys"}, "begins with https://"),
         ({URL: "ftp://x/keys", ALLOWED: "ftp://x/keys"}, "begins with https://"),
         ({URL: "file://host/keys", ALLOWED: "file://host/keys"}, "begins with https://"),
         ({URL: "https:///keys", ALLOWED: "https:///keys"}, "begins with https://"),
         ({URL: "https://a:99999/", ALLOWED: "https://a:99999/"}, "begins with https://"),
+        ({"sasl.oauthbearer.jwt.validator.class": "com.example.Validator", OAUTH_LINE: UNSECURED}, "must be one of"),
+        (
+            {
+                "sasl.oauthbearer.jwt.validator.class": (
+                    "org.apache.kafka.common.security.oauthbearer.ClientJwtValidator"
+                ),
+                OAUTH_LINE: UNSECURED,
+            },
+            "must be one of",
+        ),
         ({URL: "https://a/k", ALLOWED: "https://a/k", OAUTH_LINE: UNSECURED}, "remove one of them"),
     ],
     ids=str,

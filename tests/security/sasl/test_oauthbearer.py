@@ -200,7 +200,7 @@ def test_signed_tokens_that_are_refused() -> None:
     stranger = rsa_key("stranger")
     tokens = [
         unsecured(), unsecured({"alg": "none", "kid": "rsa"}) + "c2ln", forged_with_the_public_key(),
-        signed("HS256", "rsa", "x" * 64), signed(key_id=None), signed(key_id="unknown"), signed(key=stranger),
+        signed("HS256", "rsa", "x" * 64), signed(key_id=""), signed(key_id="unknown"), signed(key=stranger),
         signed("ES256", "rsa", ec_key()), signed("RS256", "ec"), signed(exp=NOW_S), signed(exp=None), signed(iat=None),
         signed(iat=NOW_S + 1), signed(nbf=NOW_S + 1), signed(sub=None), signed()[:-8], "a.b.c", "",
         f"{part({'alg': 'RS256', 'kid': 'rsa', 'crit': ['x']})}.{part(CLAIMS)}.{signed().rpartition('.')[2]}",
@@ -211,6 +211,41 @@ def test_signed_tokens_that_are_refused() -> None:
     for token in tokens:
         with pytest.raises(TokenRefused):
             validator().validate(token, NOW_MS)
+
+
+def without_kid(key: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in key.items() if name != "kid"}
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_token_without_a_key_id_has_the_only_key_for_its_algorithm(is_named: bool) -> None:
+    """As in Kafka. A key for encryption, and keys for other algorithms, are no candidates."""
+    given = public_keys() if is_named else [without_kid(key) for key in public_keys()]
+    keys = KeySet.from_json(key_set(*given, {**given[0], "use": "enc"}, {**given[0], "kid": "x", "alg": "RS512"}))
+    signing = JwtValidator(lambda _: keys, skew_ms=0)
+    assert signing.validate(signed(key_id=None), NOW_MS) == ALICE
+    assert signing.validate(signed("ES256", None, ec_key()), NOW_MS) == ALICE
+    assert signing.validate(signed("EdDSA", None, ed_key()), NOW_MS) == ALICE
+    for refused in (signed(key_id=None, key=rsa_key("stranger")), signed("RS384", None)[:-4]):
+        with pytest.raises(TokenRefused):
+            signing.validate(refused, NOW_MS)
+
+
+def test_a_token_without_a_key_id_is_refused_if_several_keys_are_for_its_algorithm() -> None:
+    from jwt.algorithms import RSAAlgorithm
+
+    other = RSAAlgorithm.to_jwk(rsa_key("stranger").public_key(), as_dict=True)
+    for keys in (key_set(public_keys()[0], {**other, "kid": "other"}), key_set(public_keys()[0], other)):
+        ambiguous = KeySet.from_json(keys)
+        with pytest.raises(TokenRefused, match="2 keys are for RS256"):
+            JwtValidator(lambda _, keys=ambiguous: keys).validate(signed(key_id=None), NOW_MS)  # type: ignore[misc]
+        assert JwtValidator(lambda _, keys=ambiguous: keys, skew_ms=0).validate(signed(), NOW_MS) == ALICE  # type: ignore[misc]
+
+
+def test_a_token_that_names_a_key_needs_a_key_of_that_name() -> None:
+    keys = KeySet.from_json(key_set(without_kid(public_keys()[0])))
+    with pytest.raises(TokenRefused, match="no key with the id"):
+        JwtValidator(lambda _: keys).validate(signed(), NOW_MS)
 
 
 @given(st.text('abc.=-_{}[]"0', max_size=40))

@@ -1,4 +1,4 @@
-"""Fetches the key set of an OpenID provider, and keeps it: from an https or a file URL.
+"""Fetches the key set of an OpenID provider, and keeps it: from an https or a file URL, or by http from this host.
 
 The URL is a setting, and has to be in the list of allowed URLs, too (``configs/oauth_rules.py``): a setting that can be
 changed must not make a broker read any file or ask any server (CVE-2025-27817). Redirects are not followed. An answer
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from headrace.broker.configs.oauth_rules import is_loopback_url
 from headrace.security.sasl.jwt_validation import KeySet, KeySetError
 from headrace.security.sasl.oauthbearer import TokenRefused
 
@@ -63,7 +64,7 @@ class ProvidedKeys:
     def has_keys(self) -> bool:
         return self._keys is not None
 
-    def with_key(self, key_id: str) -> KeySet:
+    def with_key(self, key_id: str | None) -> KeySet:
         """Returns the keys, fetched again if they are old, or if they lack a key.
 
         :raises TokenRefused: if there are no keys.
@@ -106,16 +107,20 @@ def fetch_file(url: str) -> bytes:
         return _limited(file.read(MAX_BYTES + 1))
 
 
-def fetch_https(url: str, tls: SSLContext | None) -> bytes:
+def fetch_http(url: str, tls: SSLContext | None) -> bytes:
     """
     :raises OSError: if the server does not answer with the content.
     :raises ValueError: if the answer is too large, or is no answer of HTTP.
     """
-    from http.client import HTTPException, HTTPSConnection
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
     parts = urlsplit(url)
-    assert parts.scheme == "https"
-    connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S, context=tls)
+    assert parts.scheme == "https" or is_loopback_url(parts)
+    connection = (
+        HTTPSConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S, context=tls)
+        if parts.scheme == "https"
+        else HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+    )
     deadline = threading.Timer(TIMEOUT_S, lambda: connection.sock and connection.sock.shutdown(2))
     deadline.daemon = True
     deadline.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.broker.authentication.key_sets import ProvidedKeys, fetch_file, fetch_https
+from headrace.broker.authentication.key_sets import ProvidedKeys, fetch_file, fetch_http
 from headrace.broker.configs.oauth_rules import JWKS_URL
 from headrace.broker.configs.sasl_rules import jaas_entry
 from headrace.broker.start_error import StartError
@@ -65,7 +65,7 @@ def _read_file(keys: ProvidedKeys, settings: ListenerConfig) -> None:
 def _provided_keys(settings: ListenerConfig, options: Mapping[str, str], clock: Clock) -> ProvidedKeys:
     url = settings.str(JWKS_URL)
     tls = _tls_of(options)
-    fetch = (lambda: fetch_file(url)) if url.startswith("file:") else (lambda: fetch_https(url, tls))
+    fetch = (lambda: fetch_file(url)) if url.startswith("file:") else (lambda: fetch_http(url, tls))
     return ProvidedKeys(
         url,
         clock,

@@ -54,7 +54,7 @@ ROWS: tuple[Refused, ...] = (
     Refused("sasl.kerberos.", "GSSAPI"),
     Refused("sasl.oauthbearer.client.", "such a setting of client credentials", only_unknown=True),
     Refused("sasl.oauthbearer.assertion.", "assertions (JWT bearer grants) for logins by OAUTHBEARER"),
-    Refused("sasl.oauthbearer.jwt.", "classes that are loaded by name"),
+    Refused("sasl.oauthbearer.jwt.", "classes that are loaded by name", only_unknown=True),
     Refused("sasl.login.class", "classes that are loaded by name"),
     Refused("sasl.client.callback.handler.class", "classes that are loaded by name"),
     Refused("authorizer.", "settings of other authorizers"),

@@ -28,6 +28,15 @@ _TOKEN_VALIDATORS, _TOKEN_LOGINS = (
     for name in ("OAuthBearerValidatorCallbackHandler", "OAuthBearerLoginCallbackHandler")
 )
 
+#: The first one is the default. ClientJwtValidator is not here: it checks no signature.
+_JWT_VALIDATORS, _JWT_RETRIEVERS = (
+    tuple(f"org.apache.kafka.common.security.oauthbearer.{name}" for name in names)
+    for names in (
+        ("DefaultJwtValidator", "BrokerJwtValidator"),
+        ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever"),
+    )
+)
+
 # One setting is two or three lines: what it is, then what it does.
 # fmt: off
 KEYS: tuple[ConfigKey, ...] = (
@@ -115,8 +124,15 @@ KEYS: tuple[ConfigKey, ...] = (
         "For OAUTHBEARER, the name of Kafka's own validator of signed tokens, which is what Headrace does. No class is "
         "loaded by name."),
     ConfigKey("sasl.oauthbearer.jwks.endpoint.url", STRING, None, None, MEDIUM, READ_ONLY,
-        "Where the keys are that sign the tokens of OAUTHBEARER: an https or file URL. "
-        "org.apache.kafka.sasl.oauthbearer.allowed.urls must have it, too."),
+        "Where the keys are that sign the tokens of OAUTHBEARER: an https or file URL, or "
+        "an http URL of a loopback address. org.apache.kafka.sasl.oauthbearer.allowed.urls must have it, too."),
+    ConfigKey("sasl.oauthbearer.jwt.validator.class", CLASS, _JWT_VALIDATORS[0], one_of(*_JWT_VALIDATORS), MEDIUM,
+        READ_ONLY,
+        "The name of Kafka's own check of signed tokens, which is what Headrace does. No class is loaded by name."),
+    ConfigKey("sasl.oauthbearer.jwt.retriever.class", CLASS, _JWT_RETRIEVERS[0], one_of(*_JWT_RETRIEVERS), MEDIUM,
+        READ_ONLY,
+        "The name of Kafka's own way to get tokens for other brokers, by sasl.oauthbearer.token.endpoint.url. No class "
+        "is loaded by name."),
     ConfigKey("org.apache.kafka.sasl.oauthbearer.allowed.urls", LIST, (), items(), MEDIUM, READ_ONLY,
         "The URLs from which a broker may read keys and tokens for OAUTHBEARER. Kafka has it as a property of the Java "
         "process. The environment variable ORG_APACHE_KAFKA_SASL_OAUTHBEARER_ALLOWED_URLS adds to it."),
