@@ -11,6 +11,7 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
+PREFIXED_NAMES = ("--resource-pattern-type", "prefixed")
 TOPIC = "`ResourcePattern(resourceType=TOPIC, name=t1, patternType=LITERAL)`"
 
 
@@ -50,6 +51,24 @@ def test_an_acl_that_exists_is_not_added_again(acls):
     )
     assert done.lines[1:3] == [f"Adding ACLs for resource {TOPIC}: ", f" \t{entry('bob', 'READ')}"]
     assert "resourceType=GROUP, name=g, patternType=LITERAL" in done.out
+
+
+def test_names_with_a_slash(acls):
+    """A prefix with a slash allows, a name with a slash denies; both are in force and listed."""
+    for arguments in (
+        ("--allow-principal", "User:CN=a/b", "--operation", "Read", "--group", "team/", *PREFIXED_NAMES),
+        ("--deny-principal", "User:CN=a/b", "--operation", "Read", "--group", "team/secret"),
+        ("--allow-principal", "User:CN=a/b", "--operation", "Write", "--transactional-id", "app/0"),
+    ):
+        done = acls("--add", *arguments)
+        assert (done.code, done.err) == (0, "")
+    listed = {(acl["name"], acl["patternType"], acl["permissionType"]) for acl in acls("--list", "--json").value}
+    assert listed == {("team/", "PREFIXED", "ALLOW"), ("team/secret", "LITERAL", "DENY"), ("app/0", "LITERAL", "ALLOW")}
+    done = acls(
+        "--remove", "--force", "--deny-principal", "User:CN=a/b", "--operation", "Read", "--group", "team/secret"
+    )
+    assert done.code == 0
+    assert acls("--list", "--group", "team/secret", "--json").value == []
 
 
 def test_the_roles(acls):

@@ -20,6 +20,7 @@ work with Headrace, too.
 /log_dir_event_notification/log_dir_event_N  a disk has failed (sequential): :class:`LogDirFailure`
 /latest_producer_id_block                    :class:`ProducerIdBlock`
 /headrace/sasl_secret                        random bytes, the same for all brokers
+/headrace/acls                               ACLs of names that no znode can have (``security/acls/znodes.py``)
 ===========================================  =================================================================
 """
 

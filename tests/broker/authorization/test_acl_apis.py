@@ -89,7 +89,6 @@ def test_filters_find_by_name_and_by_what_fits_the_name(client):
     [
         rule(CLUSTER, "another", READ),
         rule(TOPIC, "", READ),
-        rule(TOPIC, "a/b", READ),
         rule(TOPIC, "a", READ, principal="alice"),
         rule(TOPIC, "a", READ, pattern=MATCH),
         rule(TOPIC, "a", READ, pattern=ANY),
@@ -104,6 +103,18 @@ def test_filters_find_by_name_and_by_what_fits_the_name(client):
 def test_a_wrong_rule_is_refused_alone(client, wrong):
     assert create(client, wrong, rule(TOPIC, "good", READ)) == [ErrorCode.invalid_request, 0]
     assert list(described(client)) == [(TOPIC, "good", LITERAL)]
+
+
+@pytest.mark.parametrize("name", ["a/b", "team/", "/", "..", "a\nb"])
+@pytest.mark.parametrize("pattern", [LITERAL, PREFIXED])
+def test_every_name_can_have_rules(client, name, pattern):
+    """Kafka's AclAuthorizer refused names with a slash, Kafka 4.3 accepts all of them."""
+    assert create(client, rule(TOPIC, name, READ, pattern=pattern), rule(GROUP, name, READ, pattern=pattern)) == [0, 0]
+    assert list(described(client, kind=TOPIC)) == [(TOPIC, name, pattern)]
+    assert list(described(client, name=name)) == [(TOPIC, name, pattern), (GROUP, name, pattern)]
+    (result,) = client.ask(Api.DELETE_ACLS, NEWEST, filters=[acl_filter(kind=GROUP)]).filter_results
+    assert [acl.resource_name for acl in result.matching_acls] == [name]
+    assert list(described(client)) == [(TOPIC, name, pattern)]
 
 
 @pytest.mark.parametrize("api", [Api.DESCRIBE_ACLS, Api.DELETE_ACLS], ids=lambda api: api.label)
@@ -157,8 +168,11 @@ def test_rights(broker, client):
 def test_rules_survive_a_restart(tmp_path):
     with acl_broker(log_dirs=str(tmp_path)) as broker, Client(broker.bootstrap_servers) as client:
         create(client, rule(TOPIC, "orders", READ), rule(GROUP, "g", READ, pattern=PREFIXED))
+        create(client, rule(GROUP, "team/secret", READ, DENY, principal="User:CN=a/b"))
     with acl_broker(log_dirs=str(tmp_path)) as broker, Client(broker.bootstrap_servers) as client:
-        assert list(described(client)) == [(TOPIC, "orders", LITERAL), (GROUP, "g", PREFIXED)]
+        found = described(client)
+        assert set(found) == {(TOPIC, "orders", LITERAL), (GROUP, "g", PREFIXED), (GROUP, "team/secret", LITERAL)}
+        assert found[GROUP, "team/secret", LITERAL] == [("User:CN=a/b", "*", READ, DENY)]
 
 
 def test_without_an_authorizer():

@@ -76,6 +76,38 @@ async def test_a_change_gets_to_all_brokers(brokers):
     assert here.may("b")
 
 
+async def test_rules_for_names_with_a_slash_get_to_all_brokers(brokers):
+    here, there, late = brokers
+    await here.start()
+    await there.start()
+    all_of_team = AclPattern(ResourceType.GROUP, "team/", PatternType.PREFIXED)
+    secret = AclPattern(ResourceType.GROUP, "team/secret")
+
+    def may(broker, name):
+        return broker.index.decide("User:a", "h", READ, ResourceType.GROUP, name).is_allowed
+
+    await here.authorizer.add_rules(all_of_team, [user("a")])
+    await there.authorizer.add_rules(secret, [user("a", permission=Permission.DENY)])
+    await until(lambda: not may(here, "team/secret") and may(there, "team/app"))
+    assert may(here, "team/app")
+    assert not may(there, "team/secret")
+    await late.start()
+    assert may(late, "team/app")
+    assert not may(late, "team/secret")
+    assert await here.coordination.children("/headrace/acls/literal") == ["Group:team%2Fsecret"]
+    await late.authorizer.remove_rules(secret, [AclFilter()])
+    await until(lambda: may(here, "team/secret") and may(there, "team/secret"))
+    assert await here.coordination.children("/headrace/acls/literal") == []
+    assert await here.coordination.children("/kafka-acl-changes") == []
+
+
+async def test_a_strange_znode_among_them_stops_the_start(brokers):
+    here, *_ = brokers
+    await here.coordination.create("/headrace/acls/literal/Group:plain", encode_rules([user("a")]), make_parents=True)
+    with pytest.raises(MalformedRulesError, match="is not the place of the rules of"):
+        await here.stored.load()
+
+
 async def test_rules_are_stored_as_kafka_stores_them(brokers):
     here, *_ = brokers
     await here.start()

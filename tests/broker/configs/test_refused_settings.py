@@ -340,6 +340,7 @@ def tree():
     [
         ("/kafka-acl/Topic/orders", "ZooKeeper has ACLs (/kafka-acl/Topic/orders)"),
         ("/kafka-acl-extended/prefixed/Group/a", "ZooKeeper has ACLs (/kafka-acl-extended/prefixed/Group/a)"),
+        ("/headrace/acls/literal/Group:a%2Fb", "ZooKeeper has ACLs (/headrace/acls/literal/Group:a%2Fb)"),
         ("/kafka-acl/Topic", None),
     ],
 )

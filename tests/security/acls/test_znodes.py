@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from headrace.security.acls import AclOperation, PatternType, Permission, ResourceType
 from headrace.security.acls.bindings import AclEntry, AclPattern
 from headrace.security.acls.znodes import (
+    OWN_ROOTS,
     MalformedRulesError,
-    can_be_stored,
+    can_be_znode,
+    changes_path,
     decode_change,
     decode_rules,
     encode_change,
     encode_rules,
+    own_pattern,
     pattern_path,
 )
 
@@ -41,7 +44,7 @@ def test_rules_survive_a_round_trip(rules):
 
 @given(patterns)
 def test_changes_survive_a_round_trip(pattern):
-    assert decode_change(pattern.pattern_type, encode_change(pattern)) == pattern
+    assert decode_change(changes_path(pattern), encode_change(pattern)) == pattern
 
 
 @given(st.binary() | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(json.dumps).map(str.encode))
@@ -50,7 +53,7 @@ def test_any_other_content_is_malformed(content):
         with pytest.raises(MalformedRulesError):
             decode_rules(content)
     with pytest.raises(MalformedRulesError):
-        decode_change(PREFIXED, content)
+        decode_change("/kafka-acl-extended-changes", content)
 
 
 def test_the_json_is_that_of_kafka():
@@ -94,18 +97,56 @@ def test_paths():
     assert pattern_path(prefixed) == "/kafka-acl-extended/prefixed/Topic/t"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        (AclPattern(ResourceType.GROUP, "team/app"), "/headrace/acls/literal/Group:team%2Fapp"),
+        (
+            AclPattern(ResourceType.TRANSACTIONAL_ID, "team/", PREFIXED),
+            "/headrace/acls/prefixed/TransactionalId:team%2F",
+        ),
+        (AclPattern(ResourceType.USER, "User:CN=a/b"), "/headrace/acls/literal/User:User%3ACN%3Da%2Fb"),
+        (AclPattern(ResourceType.GROUP, ".."), "/headrace/acls/literal/Group:%2E%2E"),
+        (AclPattern(ResourceType.GROUP, "a\0%/ü"), "/headrace/acls/literal/Group:a%00%25%2F%C3%BC"),
+    ],
+)
+def test_paths_of_names_that_no_znode_can_have(pattern, path):
+    parent, _, name = path.rpartition("/")
+    assert pattern_path(pattern) == path
+    assert OWN_ROOTS[pattern.pattern_type] == parent
+    assert own_pattern(pattern.pattern_type, name) == pattern
+    assert changes_path(pattern) == "/headrace/acls/changes"
+    assert decode_change(changes_path(pattern), encode_change(pattern)) == pattern
+
+
+@pytest.mark.parametrize(
+    "name", ["Group:a", "Group:", "Group", "Queue:a%2Fb", "Group:a%2fb", "Group:%FF%2F", "Group:a%2"]
+)
+def test_other_znodes_there_are_malformed(name):
+    with pytest.raises(MalformedRulesError):
+        own_pattern(LITERAL, name)
+
+
+@given(st.text(min_size=1))
+def test_every_name_has_one_path(name):
+    path = pattern_path(AclPattern(ResourceType.GROUP, name))
+    assert path.count("/") == (3 if can_be_znode(name) else 4)
+    if not can_be_znode(name):
+        assert own_pattern(LITERAL, path.rpartition("/")[2]).name == name
+
+
 def test_changes_are_those_of_kafka():
     assert encode_change(AclPattern(ResourceType.TOPIC, "a:b")) == b"TOPIC:a:b"
-    assert decode_change(LITERAL, b"Topic:a:b") == AclPattern(ResourceType.TOPIC, "a:b")
+    assert decode_change("/kafka-acl-changes", b"Topic:a:b") == AclPattern(ResourceType.TOPIC, "a:b")
     prefixed = AclPattern(ResourceType.GROUP, "g", PREFIXED)
     assert json.loads(encode_change(prefixed)) == {
         "version": 1, "resourceType": "GROUP", "name": "g", "patternType": "PREFIXED",
     }  # fmt: skip
     with pytest.raises(MalformedRulesError):
-        decode_change(LITERAL, b"Topic")
+        decode_change("/kafka-acl-changes", b"Topic")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "a\nb", "\x7f", "\ud800"])
 def test_names_that_no_znode_can_have(name):
-    assert not can_be_stored(name)
-    assert can_be_stored("a" + name.strip("/\0\n\x7f\ud800.ab") + ".b*-ü")
+    assert not can_be_znode(name)
+    assert can_be_znode("a" + name.strip("/\0\n\x7f\ud800.ab") + ".b*-ü")

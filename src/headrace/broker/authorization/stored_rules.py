@@ -45,7 +45,6 @@ from headrace.security.acls.kinds import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
     AclOperation,
-    PatternType,
     Permission,
     ResourceType,
 )
@@ -53,13 +52,16 @@ from headrace.security.acls.znodes import (
     CHANGE_NAME,
     CHANGES,
     MAX_ZNODE_BYTES,
+    OWN_ROOTS,
     PERSISTENT_PATHS,
     ROOTS,
     MalformedRulesError,
+    changes_path,
     decode_change,
     decode_rules,
     encode_change,
     encode_rules,
+    own_pattern,
     pattern_path,
 )
 
@@ -93,8 +95,8 @@ class StoredRules:
         self._follower = TreeFollower(
             coordination, clock, "ACLs", read_all=partial(self._read_all, refuse_malformed=False)
         )
-        for kind, parent in CHANGES.items():
-            self._follower.watch(parent, CHANGE_NAME, self._applier_of(kind))
+        for parent in CHANGES:
+            self._follower.watch(parent, CHANGE_NAME, self._applier_of(parent))
 
     # -- life cycle
 
@@ -124,10 +126,10 @@ class StoredRules:
         """Applies all changes that other brokers have announced."""
         await self._follower.catch_up()
 
-    def _applier_of(self, kind: PatternType) -> Callable[[bytes], Awaitable[None]]:
+    def _applier_of(self, parent: str) -> Callable[[bytes], Awaitable[None]]:
         async def apply(content: bytes) -> None:
             try:
-                pattern = decode_change(kind, content)
+                pattern = decode_change(parent, content)
             except MalformedRulesError as error:
                 logger.error("a notification of changed ACLs names no resource, so all ACLs are read again: %s", error)
                 self._follower.read_again()
@@ -156,6 +158,8 @@ class StoredRules:
                     continue
                 names = await self._coordination.children(f"{root}/{title}")
                 found += [AclPattern(resource_type, name, pattern_type) for name in names]
+        for pattern_type, root in OWN_ROOTS.items():
+            found += [own_pattern(pattern_type, name) for name in await self._coordination.children(root)]
         return found
 
     async def _read(self, pattern: AclPattern, *, refuse_malformed: bool = False) -> frozenset[AclEntry]:
@@ -207,7 +211,7 @@ class StoredRules:
             raise InvalidRequest(f"the ACLs in {path} cannot be read, and must be repaired first: {error}") from None
         wanted = change(stored)
         if wanted != stored:
-            announce = Create(f"{CHANGES[pattern.pattern_type]}/{CHANGE_NAME}", encode_change(pattern), sequence=True)
+            announce = Create(f"{changes_path(pattern)}/{CHANGE_NAME}", encode_change(pattern), sequence=True)
             await self._write([*_writes(path, stat, wanted), announce])
         return wanted
 

@@ -7,6 +7,7 @@ at its start logs one warning.
 ===============================================  ===================================================================
 /kafka-acl/TYPE/NAME                             ACLs of one resource
 /kafka-acl-extended/PATTERN/TYPE/NAME            ACLs of all resources whose names fit a pattern
+/headrace/acls/PATTERN/TYPE:NAME                 the same, for names that no znode can have
 ===============================================  ===================================================================
 """
 
@@ -21,7 +22,7 @@ from headrace.coordination.interface import Coordination, CoordinationError, NoN
 logger = getLogger(__name__)
 
 #: The roots of the rules, and how many levels below them the rules are.
-_ACLS = (("/kafka-acl", 2), ("/kafka-acl-extended", 3))
+_ACLS = (("/kafka-acl", 2), ("/kafka-acl-extended", 3), ("/headrace/acls/literal", 1), ("/headrace/acls/prefixed", 1))
 
 
 async def warn_of_unenforced_rules(coordination: Coordination) -> None:

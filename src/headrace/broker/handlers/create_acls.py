@@ -1,8 +1,7 @@
 """CreateAcls (key 30): adds ACLs.
 
 Speaks v1 to v3. Needs ALTER on the cluster. Each ACL succeeds or fails alone. When the answer comes, the ACLs are
-stored in the tree, and in force on this broker. The other brokers apply them when ZooKeeper has told them. A resource
-whose name contains a slash cannot have ACLs, because the name is the name of a znode.
+stored in the tree, and in force on this broker. The other brokers apply them when ZooKeeper has told them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from headrace.broker.network.request import Reply, Request
 from headrace.protocol.errors import InvalidRequest, KafkaError
 from headrace.security.acls import CLUSTER_NAME, AclBinding, AclOperation, ResourceType
 from headrace.security.acls.bindings import AclEntry, AclPattern
-from headrace.security.acls.znodes import can_be_stored
 from headrace.security.principal import Principal
 
 if TYPE_CHECKING:
@@ -63,11 +61,6 @@ def _check(rule: AclBinding) -> None:
         raise InvalidRequest(f"the only resource of the type CLUSTER is {CLUSTER_NAME!r}, not {pattern.name!r}")
     if not pattern.name:
         raise InvalidRequest("the name of the resource is empty")
-    if not can_be_stored(pattern.name):
-        raise InvalidRequest(
-            f"a resource named {pattern.name!r} cannot have ACLs, because no znode can have this name; "
-            f"use a prefix of the name instead"
-        )
     try:
         Principal.parse(entry.principal)
     except ValueError as error:

@@ -7,14 +7,23 @@
 /kafka-acl-extended-changes/acl_changes_N      a prefixed pattern has changed (sequential): JSON
 =============================================  ===============================================================
 
-TYPE is the title of a resource type (``TransactionalId``). NAME is the pattern's name, unchanged. A name that is no
-name of a znode cannot be stored: names with a slash, ``.`` and ``..``, and names with control characters.
+TYPE is the title of a resource type (``TransactionalId``). NAME is the pattern's name, unchanged.
+
+Some names cannot be names of znodes: names with a slash, ``.`` and ``..``, and names with control characters. Kafka
+refused rules for them in ZooKeeper (KAFKA-13983), and accepts them since it has KRaft. Headrace has paths of its own
+for them, which Kafka does not read. NAME is encoded there as in URLs (``Group:team%2Fapp``):
+
+=============================================  ===============================================================
+/headrace/acls/literal/TYPE:NAME               the rules of a literal pattern
+/headrace/acls/prefixed/TYPE:NAME              the rules of a prefixed pattern
+/headrace/acls/changes/acl_changes_N           one of these patterns has changed (sequential): JSON
+=============================================  ===============================================================
 
 The rules of a pattern::
 
     {"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow","operation":"Read","host":"*"}]}
 
-A change of a prefixed pattern::
+A change as JSON::
 
     {"version":1,"resourceType":"TOPIC","name":"orders-","patternType":"PREFIXED"}
 """
@@ -24,6 +33,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote, unquote
 
 from headrace.security.acls.bindings import AclEntry, AclPattern
 from headrace.security.acls.kinds import AclOperation, PatternType, Permission, ResourceType
@@ -31,8 +41,14 @@ from headrace.security.principal import Principal
 
 #: Where patterns of each type are.
 ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
-#: Where changes of patterns of each type are announced.
-CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
+_OWN_ROOT = "/headrace/acls"
+#: The same for names that no znode can have.
+OWN_ROOTS = {PatternType.LITERAL: f"{_OWN_ROOT}/literal", PatternType.PREFIXED: f"{_OWN_ROOT}/prefixed"}
+_LITERAL_CHANGES = "/kafka-acl-changes"
+_PREFIXED_CHANGES = "/kafka-acl-extended-changes"
+_OWN_CHANGES = f"{_OWN_ROOT}/changes"
+#: Where changes are announced.
+CHANGES = (_LITERAL_CHANGES, _PREFIXED_CHANGES, _OWN_CHANGES)
 CHANGE_NAME = "acl_changes_"
 #: The largest content of a znode. ZooKeeper closes the connection of a client that writes more than 1 MiB.
 MAX_ZNODE_BYTES = 1_000_000
@@ -43,7 +59,10 @@ PERSISTENT_PATHS: tuple[str, ...] = (
     "/kafka-acl",
     "/kafka-acl-extended",
     "/kafka-acl-extended/prefixed",
-    *CHANGES.values(),
+    "/headrace",
+    _OWN_ROOT,
+    *OWN_ROOTS.values(),
+    *CHANGES,
     *(f"{root}/{kind.title}" for root in ROOTS.values() for kind in _TYPES),
 )
 
@@ -53,10 +72,31 @@ class MalformedRulesError(ValueError):
 
 
 def pattern_path(pattern: AclPattern) -> str:
-    return f"{ROOTS[pattern.pattern_type]}/{pattern.resource_type.title}/{pattern.name}"
+    if can_be_znode(pattern.name):
+        return f"{ROOTS[pattern.pattern_type]}/{pattern.resource_type.title}/{pattern.name}"
+    return f"{OWN_ROOTS[pattern.pattern_type]}/{pattern.resource_type.title}:{_encoded(pattern.name)}"
 
 
-def can_be_stored(name: str) -> bool:
+def own_pattern(kind: PatternType, znode: str) -> AclPattern:
+    """Returns the pattern of a znode in ``OWN_ROOTS[kind]``.
+
+    :raises MalformedRulesError: if Headrace does not write a znode of this name.
+    """
+    title, _, encoded = znode.partition(":")
+    try:
+        pattern = AclPattern(ResourceType.of_name(title), unquote(encoded, errors="strict"), kind)
+    except ValueError as error:
+        raise MalformedRulesError(f"{OWN_ROOTS[kind]}/{znode} names no resource: {error}") from None
+    if not pattern.name or pattern_path(pattern) != f"{OWN_ROOTS[kind]}/{znode}":
+        raise MalformedRulesError(f"{OWN_ROOTS[kind]}/{znode} is not the place of the rules of {pattern}")
+    return pattern
+
+
+def _encoded(name: str) -> str:
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def can_be_znode(name: str) -> bool:
     """Returns whether a pattern's name can be the name of a znode."""
     return bool(name) and name not in (".", "..") and "/" not in name and all(map(_is_allowed_in_znodes, name))
 
@@ -107,9 +147,16 @@ def _entry(stored: Any) -> AclEntry:
     return AclEntry(str(Principal.parse(principal)), host, operation, permission)
 
 
+def changes_path(pattern: AclPattern) -> str:
+    """Returns where a change of a pattern is announced."""
+    if not can_be_znode(pattern.name):
+        return _OWN_CHANGES
+    return _LITERAL_CHANGES if pattern.pattern_type is PatternType.LITERAL else _PREFIXED_CHANGES
+
+
 def encode_change(pattern: AclPattern) -> bytes:
     """Returns the content of the znode that announces a change."""
-    if pattern.pattern_type is PatternType.LITERAL:
+    if changes_path(pattern) == _LITERAL_CHANGES:
         return f"{pattern.resource_type.name}:{pattern.name}".encode()
     return _encode(
         {
@@ -121,15 +168,16 @@ def encode_change(pattern: AclPattern) -> bytes:
     )
 
 
-def decode_change(kind: PatternType, content: bytes) -> AclPattern:
+def decode_change(parent: str, content: bytes) -> AclPattern:
     """Returns the pattern that has changed.
 
+    :param parent: one of ``CHANGES``.
     :raises MalformedRulesError: if the content does not name a pattern.
     """
     try:
-        if kind is PatternType.LITERAL:
+        if parent == _LITERAL_CHANGES:
             resource, colon, name = content.decode().partition(":")
-            found = AclPattern(ResourceType.of_name(resource), name, kind)
+            found = AclPattern(ResourceType.of_name(resource), name, PatternType.LITERAL)
             if not colon:
                 raise ValueError("there is no colon")
         else:
