@@ -8,7 +8,7 @@ from struct import pack
 import pytest
 
 from headrace import Broker
-from headrace.properties import ConfigError
+from headrace.broker.start_error import StartError
 from headrace.protocol.api import Api
 from headrace.testing.raw_client import RawClient
 
@@ -147,7 +147,7 @@ def test_the_rate_of_an_address_is_one_on_a_listener_of_both_families():
 
 def test_an_override_of_an_unknown_host_stops_the_start():
     with (
-        pytest.raises(ConfigError, match=r"'no\.such\.invalid' has no address"),
+        pytest.raises(StartError, match=r"'no\.such\.invalid' has no address"),
         Broker(config={"max.connections.per.ip.overrides": "no.such.invalid:5"}),
     ):
         pass

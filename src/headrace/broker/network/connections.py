@@ -54,7 +54,7 @@ class Connections:
         self, config: BrokerConfig, timer: Timer, clock: Clock, rates: ConnectionRates, run_blocking: RunBlocking
     ) -> None:
         """
-        :raises ConfigError: if max.connections.per.ip.overrides names a host that has no address.
+        :raises StartError: if max.connections.per.ip.overrides names a host that has no address.
         """
         #: The log lines about clients that do something wrong.
         self.peer_log = PeerLog(logger, clock.monotonic_ms)

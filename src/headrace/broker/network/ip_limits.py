@@ -13,6 +13,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from headrace.broker.configs.ip_overrides import IP_OVERRIDES, has_names, resolved_overrides
+from headrace.broker.start_error import StartError
 from headrace.properties import ConfigError
 
 if TYPE_CHECKING:
@@ -27,11 +28,14 @@ class IpLimits:
 
     def __init__(self, config: BrokerConfig, run_blocking: RunBlocking) -> None:
         """
-        :raises ConfigError: if the overrides name a host that has no address.
+        :raises StartError: if the overrides name a host that has no address.
         """
         self._config = config
         self._run_blocking = run_blocking
-        self._overrides: Mapping[str, int] = resolved_overrides(config.str(IP_OVERRIDES))
+        try:
+            self._overrides: Mapping[str, int] = resolved_overrides(config.str(IP_OVERRIDES))
+        except ConfigError as error:
+            raise StartError(str(error)) from None
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         config.on_change(IP_OVERRIDES, lambda _: self._changed())
