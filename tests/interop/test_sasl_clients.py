@@ -1,9 +1,13 @@
-"""Clients of other projects log in by SASL: confluent-kafka, kafka-python and aiokafka, with every mechanism."""
+"""Clients of other projects log in by SASL: confluent-kafka, kafka-python and aiokafka.
+
+Each with every mechanism, over PLAINTEXT and over TLS, producing and consuming.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from time import time
+from typing import Any, NamedTuple
 
 import confluent_kafka
 import kafka
@@ -21,36 +25,43 @@ from token_harness import key_set, signed
 
 USER, PASSWORD = "alice", "it's = a, secret"
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
-CONFIG = {
-    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
-    "security.inter.broker.protocol": "SASL_PLAINTEXT",
-    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-    "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
-}
+PROTOCOLS = ["SASL_PLAINTEXT", "SASL_SSL"]
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 WITHIN_S = 20
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with Broker(config=CONFIG) as broker:
-        scram = {name: new_credential(name, PASSWORD).to_text() for name in MECHANISMS[1:]}
-        broker.core.scram_users.put(USER, scram)
-        yield broker.bootstrap_servers
+class Server(NamedTuple):
+    #: By the security protocol.
+    addresses: dict[str, str]
+    #: The file of the authority that signed the broker's certificate.
+    authority: str
 
 
 @pytest.fixture(scope="module")
-def oauth_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    file = tmp_path_factory.mktemp("provider") / "keys.json"
-    file.write_bytes(key_set())
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One broker with both protocols and all mechanisms."""
+    folder = tmp_path_factory.mktemp("broker")
+    stores, keys = certificate().write(folder), folder / "keys.json"
+    keys.write_bytes(key_set())
     config = {
-        **CONFIG,
-        "sasl.enabled.mechanisms": "OAUTHBEARER",
-        "sasl.oauthbearer.jwks.endpoint.url": file.as_uri(),
-        "org.apache.kafka.sasl.oauthbearer.allowed.urls": file.as_uri(),
+        **stores,
+        "listeners": ",".join(f"{protocol}://127.0.0.1:0" for protocol in PROTOCOLS),
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": ",".join([*MECHANISMS, "OAUTHBEARER"]),
+        **{f"listener.name.{protocol.lower()}.plain.sasl.jaas.config": JAAS for protocol in PROTOCOLS},
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls": keys.as_uri(),
     }
     with Broker(config=config) as broker:
-        yield broker.bootstrap_servers
+        scram = {name: new_credential(name, PASSWORD).to_text() for name in MECHANISMS[1:]}
+        broker.core.scram_users.put(USER, scram)
+        addresses = {name: f"{host}:{port}" for name, (host, port) in broker.core.endpoints.items()}
+        yield Server(addresses, stores["ssl.truststore.location"])
+
+
+@pytest.fixture
+def address(server: Server) -> str:
+    return server.addresses["SASL_PLAINTEXT"]
 
 
 def new_token() -> str:
@@ -62,20 +73,53 @@ def mechanism(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_confluent(address: str, mechanism: str) -> None:
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[*MECHANISMS, "OAUTHBEARER"])
+def any_mechanism(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_confluent(server: Server, protocol: str, any_mechanism: str) -> None:
+    common: dict[str, Any] = {
+        "bootstrap.servers": server.addresses[protocol],
+        "security.protocol": protocol,
+        "ssl.ca.location": server.authority,
+        "sasl.mechanism": any_mechanism,
+    }
+    if any_mechanism == "OAUTHBEARER":
+        common["oauth_cb"] = lambda _: (new_token(), time() + 600)
+    else:
+        common |= {"sasl.username": USER, "sasl.password": PASSWORD}
+    producer = confluent_kafka.Producer(common)
+    producer.poll(0)
+    topic = f"confluent-{protocol}-{any_mechanism}"
+    producer.produce(topic, b"value")
+    assert producer.flush(WITHIN_S) == 0
+    consumer = confluent_kafka.Consumer({**common, "group.id": topic})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    record = consumer.poll(WITHIN_S)
+    consumer.close()
+    assert record is not None
+    assert record.value() == b"value"
+
+
+def test_a_group_of_confluent(address: str) -> None:
     common = {
         "bootstrap.servers": address,
         "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": mechanism,
+        "sasl.mechanism": "PLAIN",
         "sasl.username": USER,
         "sasl.password": PASSWORD,
     }
     producer = confluent_kafka.Producer(common)
-    topic = f"confluent-{mechanism}"
-    producer.produce(topic, b"value")
+    producer.produce("confluent-group", b"value")
     assert producer.flush(WITHIN_S) == 0
-    consumer = confluent_kafka.Consumer({**common, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
+    consumer = confluent_kafka.Consumer({**common, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["confluent-group"])
     record = consumer.poll(WITHIN_S)
     consumer.close()
     assert record is not None
@@ -100,15 +144,26 @@ def test_confluent_with_a_wrong_password(address: str, mechanism: str) -> None:
     assert confluent_kafka.KafkaError._AUTHENTICATION in {error.code() for error in errors}
 
 
-def test_kafka_python(address: str, mechanism: str) -> None:
-    common = {
-        "bootstrap_servers": address,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": USER,
-        "sasl_plain_password": PASSWORD,
+class KafkaPythonTokens(KafkaPythonTokenProvider):  # type: ignore[misc]
+    def token(self) -> str:
+        return new_token()
+
+    def extensions(self) -> dict[str, str]:
+        return {"traceId": "123"}
+
+
+def test_kafka_python(server: Server, protocol: str, any_mechanism: str) -> None:
+    common: dict[str, Any] = {
+        "bootstrap_servers": server.addresses[protocol],
+        "security_protocol": protocol,
+        "ssl_cafile": server.authority,
+        "sasl_mechanism": any_mechanism,
     }
-    topic = f"kafka-python-{mechanism}"
+    if any_mechanism == "OAUTHBEARER":
+        common["sasl_oauth_token_provider"] = KafkaPythonTokens()
+    else:
+        common |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+    topic = f"kafka-python-{protocol}-{any_mechanism}"
     producer = kafka.KafkaProducer(**common)
     producer.send(topic, b"value").get(WITHIN_S)
     producer.close()
@@ -117,15 +172,23 @@ def test_kafka_python(address: str, mechanism: str) -> None:
     consumer.close()
 
 
-async def test_aiokafka(address: str, mechanism: str) -> None:
-    common = {
-        "bootstrap_servers": address,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": USER,
-        "sasl_plain_password": PASSWORD,
+class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]
+    async def token(self) -> str:
+        return new_token()
+
+
+async def test_aiokafka(server: Server, protocol: str, any_mechanism: str) -> None:
+    common: dict[str, Any] = {
+        "bootstrap_servers": server.addresses[protocol],
+        "security_protocol": protocol,
+        "ssl_context": create_ssl_context(cafile=server.authority) if protocol == "SASL_SSL" else None,
+        "sasl_mechanism": any_mechanism,
     }
-    topic = f"aiokafka-{mechanism}"
+    if any_mechanism == "OAUTHBEARER":
+        common["sasl_oauth_token_provider"] = AiokafkaTokens()
+    else:
+        common |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+    topic = f"aiokafka-{protocol}-{any_mechanism}"
     async with AIOKafkaProducer(**common) as producer:
         await producer.send_and_wait(topic, b"value")
     async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **common) as consumer:
@@ -144,110 +207,3 @@ async def test_aiokafka_with_an_unknown_user(address: str, mechanism: str) -> No
     with pytest.raises(AiokafkaError):
         await producer.start()
     await producer.stop()
-
-
-# -- OAUTHBEARER
-
-
-def test_confluent_by_token(oauth_address: str) -> None:
-    common = {
-        "bootstrap.servers": oauth_address,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "OAUTHBEARER",
-        "oauth_cb": lambda _: (new_token(), time() + 600),
-    }
-    producer = confluent_kafka.Producer(common)
-    producer.poll(0)
-    producer.produce("confluent-token", b"value")
-    assert producer.flush(WITHIN_S) == 0
-
-
-def test_kafka_python_by_token(oauth_address: str) -> None:
-    class Provider(KafkaPythonTokenProvider):  # type: ignore[misc]
-        def token(self) -> str:
-            return new_token()
-
-        def extensions(self) -> dict[str, str]:
-            return {"traceId": "123"}
-
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=oauth_address,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauth_token_provider=Provider(),
-    )
-    producer.send("kafka-python-token", b"value").get(WITHIN_S)
-    producer.close()
-
-
-async def test_aiokafka_by_token(oauth_address: str) -> None:
-    class Provider(AbstractTokenProvider):  # type: ignore[misc]
-        async def token(self) -> str:
-            return new_token()
-
-    async with AIOKafkaProducer(
-        bootstrap_servers=oauth_address,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauth_token_provider=Provider(),
-    ) as producer:
-        await producer.send_and_wait("aiokafka-token", b"value")
-
-
-# -- over TLS
-
-
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The address of a SASL_SSL listener, and the file of the authority that signed the broker's certificate."""
-    folder = tmp_path_factory.mktemp("stores")
-    stores = certificate().write(folder)
-    config = {
-        **stores,
-        "listeners": "SASL_SSL://127.0.0.1:0",
-        "security.inter.broker.protocol": "SASL_SSL",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    }
-    with Broker(config=config) as broker:
-        broker.core.scram_users.put(USER, {"SCRAM-SHA-512": new_credential("SCRAM-SHA-512", PASSWORD).to_text()})
-        yield broker.bootstrap_servers, stores["ssl.truststore.location"]
-
-
-def test_confluent_over_tls(tls: tuple[str, str]) -> None:
-    producer = confluent_kafka.Producer(
-        {
-            "bootstrap.servers": tls[0],
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": tls[1],
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-        }
-    )
-    producer.produce("tls", b"value")
-    assert producer.flush(WITHIN_S) == 0
-
-
-def test_kafka_python_over_tls(tls: tuple[str, str]) -> None:
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=tls[0],
-        security_protocol="SASL_SSL",
-        ssl_cafile=tls[1],
-        sasl_mechanism="SCRAM-SHA-512",
-        sasl_plain_username=USER,
-        sasl_plain_password=PASSWORD,
-    )
-    producer.send("tls", b"value").get(WITHIN_S)
-    producer.close()
-
-
-async def test_aiokafka_over_tls(tls: tuple[str, str]) -> None:
-    async with AIOKafkaProducer(
-        bootstrap_servers=tls[0],
-        security_protocol="SASL_SSL",
-        ssl_context=create_ssl_context(cafile=tls[1]),
-        sasl_mechanism="SCRAM-SHA-512",
-        sasl_plain_username=USER,
-        sasl_plain_password=PASSWORD,
-    ) as producer:
-        await producer.send_and_wait("tls", b"value")

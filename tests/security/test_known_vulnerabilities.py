@@ -27,6 +27,31 @@ KNOWN = {
     "CVE-2025-27818": "a JAAS line with an LDAP module makes the process load a class",
     "CVE-2025-27819": "a JAAS line with a JNDI module makes the broker load a class",
 }
+#: Holes without a number, each with the test that shows that it is closed.
+WITHOUT_NUMBER = {
+    "a JWT is accepted without verification: a broker that could not verify tokens does not start": (
+        "tests/broker/configs/test_sasl_rules.py",
+        "test_tokens_could_not_be_verified",
+    ),
+    "a JWT is accepted without verification: a token that no key of the provider has signed": (
+        "tests/security/sasl/test_oauthbearer.py",
+        "test_signed_tokens_that_are_refused",
+    ),
+    "a decompression bomb: a small compressed batch fills the memory of a broker": (
+        "tests/scenarios/test_bad_input.py",
+        "test_a_decompression_bomb_is_refused_in_bounded_memory",
+    ),
+    "a decompression bomb: a small compressed batch fills the memory of whoever reads it": (
+        "tests/protocol/test_compression.py",
+        "test_a_bomb_never_takes_more_than_the_limit",
+    ),
+}
+
+
+@pytest.mark.parametrize("hole", WITHOUT_NUMBER)
+def test_a_test_shows_that_it_is_closed(hole):
+    file, name = WITHOUT_NUMBER[hole]
+    assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {name}: {hole}"
 
 
 @pytest.mark.parametrize("number", KNOWN)
