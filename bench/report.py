@@ -22,6 +22,8 @@ class Row:
     bar: float = float("inf")
     apache: float = float("nan")
     headrace: float = float("nan")
+    #: What our own value may be at most, whatever Apache's is. Infinite if there is no such target.
+    limit: float = float("inf")
 
     @property
     def ratio(self) -> float:
@@ -29,15 +31,20 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        if self.bar == float("inf") or isnan(self.ratio):
+        has_bar = self.bar != float("inf") and not isnan(self.ratio)
+        has_limit = self.limit != float("inf") and not isnan(self.headrace)
+        if not (has_bar or has_limit):
             return ""
-        is_reached = self.ratio <= self.bar if self.relation == "<=" else self.ratio >= self.bar
+        is_reached = not has_bar or (self.ratio <= self.bar if self.relation == "<=" else self.ratio >= self.bar)
+        is_reached = is_reached and (not has_limit or self.headrace <= self.limit)
         return "reached" if is_reached else "**not reached**"
 
     @property
     def line(self) -> str:
         sign = self.relation.replace("<=", "≤").replace(">=", "≥")
-        bar = "" if self.bar == float("inf") else f"{sign} {self.bar:.3g} ×"
+        bars = [f"{sign} {self.bar:.3g} ×"] if self.bar != float("inf") else []
+        bars += [f"ours ≤ {self.limit:.3g} {self.unit}"] if self.limit != float("inf") else []
+        bar = ", ".join(bars)
         return (
             f"| {self.what} | {self.apache:,.4g} {self.unit} | {self.headrace:,.4g} {self.unit} | {self.ratio:.3g} × "
             f"| {bar} | {self.verdict} |"
