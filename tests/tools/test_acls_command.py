@@ -71,6 +71,14 @@ def test_names_with_a_slash(acls):
     assert acls("--list", "--group", "team/secret", "--json").value == []
 
 
+def test_the_cluster_with_and_without_its_name(acls):
+    for name in ((), ("kafka-cluster",)):
+        assert acls("--add", "--allow-principal", "User:a", "--operation", "Describe", "--cluster", *name).code == 0
+        (listed,) = acls("--list", "--cluster", *name, "--json").value
+        assert (listed["resourceType"], listed["name"]) == ("CLUSTER", "kafka-cluster")
+    assert acls("--list", "--cluster", "other").code == 2
+
+
 def test_the_roles(acls):
     done = acls(
         "--add", "--allow-principal", "User:p", "--producer", "--idempotent", "--topic", "t1", "--transactional-id", "x"

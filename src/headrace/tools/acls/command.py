@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.security.acls import AclBinding, AclFilter, AclOperation, PatternType
+from headrace.security.acls import CLUSTER_NAME, AclBinding, AclFilter, AclOperation, PatternType
 from headrace.security.acls.bindings import AclEntry, AclPattern
 from headrace.tools.acls.rules_by_pattern import filters_of, principals, resources, rules_of, rules_to_add
 from headrace.tools.shared.commands import Output, Table, UsageError, chosen_action, connect, new_parser, run
@@ -59,7 +59,8 @@ def _add_resources(parser: ArgumentParser) -> None:
     add, many = parser.add_argument, partial(parser.add_argument, action="append", default=[])
     many("--topic", metavar="NAME", help="a topic; '*' is every topic; may be given several times")
     many("--group", metavar="NAME", help="a group; '*' is every group; may be given several times")
-    add("--cluster", action="store_true", help="the cluster itself")
+    add("--cluster", nargs="?", const=True, default=False, choices=(CLUSTER_NAME,), help="the "
+        "cluster itself; its name may follow, as in Kafka's examples")  # fmt: skip
     many("--transactional-id", metavar="ID", help="a transactional id; '*' is every id")
     many("--delegation-token", metavar="ID", help="a delegation token; '*' is every token")
     many("--user-principal", metavar="TYPE:NAME", help="a user for whom others may create or see tokens")

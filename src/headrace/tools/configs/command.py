@@ -68,6 +68,7 @@ def parser() -> ArgumentParser:
     parser = new_parser("configs", "Show and change settings of topics, brokers, groups and users; quotas.", _EXAMPLES)
     parser.add_argument("--describe", action="store_true", help="show settings")
     parser.add_argument("--alter", action="store_true", help="change settings")
+    parser.add_argument("--force", action="store_true", help="accepted, because Kafka's tool has it; nothing is asked")
     _add_entities(parser)
     parser.add_argument(
         "--zookeeper",

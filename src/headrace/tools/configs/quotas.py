@@ -12,7 +12,7 @@ from headrace.security.sasl.scram import HASHES
 from headrace.tools.configs import quota_entities, users
 from headrace.tools.configs.entities import USERS, Entity, completed
 from headrace.tools.configs.quota_entities import check_names, limits_of, quota_entity, quota_filter
-from headrace.tools.shared.commands import DONE, FAILED, CommandError, Output, Table, UsageError, connect
+from headrace.tools.shared.commands import DONE, CommandError, Output, Table, UsageError, connect
 
 if TYPE_CHECKING:
     from headrace import Admin
@@ -63,9 +63,6 @@ def describe(options: Namespace, entities: Sequence[Entity], out: Output) -> int
             quotas = quota_entities.in_order(admin.describe_client_quotas(**quota_filter(entities), strict=True))
             if only_users:
                 credentials.update(_credentials(admin, name))
-    if only_users and name is not None and not quotas and not credentials:
-        out.complain(f"User {name} has neither quotas nor SCRAM credentials")
-        return FAILED
     out.show(
         [*quota_entities.json_values(quotas), *users.json_values(credentials)],
         [*quota_entities.lines(quotas), *users.lines(credentials)],
