@@ -31,6 +31,7 @@ def test_settings_that_are_in_force(tmp_path):
         ("listener.name.OUTER.ssl.client.auth", "required", "in lower case"),
         ("listener.name.outer.plian.connections.max.reauth.ms", "1000", "plian is not one of"),
         ("ssl.client.auth", "required", "clients log in there by SASL"),
+        ("metric.reporters", "com.foo.Bar", "metrics are served at headrace.metrics.listener"),
     ],
 )
 def test_settings_without_effect(tmp_path, name, value, reason):

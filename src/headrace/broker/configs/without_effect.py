@@ -1,7 +1,8 @@
-"""Finds settings of security that are valid, and have no effect. Kafka accepts them, so a broker starts, and warns.
+"""Finds settings that are valid, and have no effect. Kafka accepts them, so a broker starts, and warns.
 
 A user who writes ``listener.name.externl.ssl.client.auth=required`` believes that clients need a certificate. A user
-who sets a trust store for ZooKeeper believes that the connection is encrypted.
+who sets a trust store for ZooKeeper believes that the connection is encrypted. A user who names a metrics reporter
+expects that it gets the metrics.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
 
 _CLIENT_AUTH = "ssl.client.auth"
+_REPORTERS = "metric.reporters"
 _ZOOKEEPER_TLS, _ZOOKEEPER_TLS_SWITCH = "zookeeper.ssl.", "zookeeper.ssl.client.enable"
 _MECHANISMS = frozenset(mechanism.lower() for mechanism in MECHANISMS)
 
@@ -35,6 +37,8 @@ def without_effect(config: BrokerConfig) -> Iterator[str]:
         mechanism = name.removeprefix(prefix).removesuffix(key.name).removesuffix(".")
         if mechanism and mechanism not in _MECHANISMS:
             yield f"{name} has no effect: {mechanism} is not one of {', '.join(sorted(_MECHANISMS))}"
+    if config.list(_REPORTERS):
+        yield f"{_REPORTERS} has no effect: no class is loaded; metrics are served at headrace.metrics.listener"
     for listener in config.listeners.bound:
         has_own = config.of_listener(listener.name).name_of(_CLIENT_AUTH) != _CLIENT_AUTH
         has_both = listener.protocol.has_tls and listener.protocol.has_sasl
