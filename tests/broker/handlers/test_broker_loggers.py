@@ -2,6 +2,7 @@
 
 import json
 import logging
+from importlib.util import find_spec
 
 import pytest
 from broker_harness import Client, all_versions
@@ -74,6 +75,7 @@ def test_what_is_shown(client):
     found = client.configs(BROKER_LOGGER, ID)
     assert {"root", "headrace", "headrace.broker", "kafka.authorizer.logger", "kafka.request.logger"} <= found.keys()
     assert KAFKA_NAMES.keys() <= found.keys()
+    assert {"kafka.server", "kafka.server.ReplicaManager", "kafka.network", "kafka.log"} <= KAFKA_NAMES.keys()
     assert all(name == "root" or name in KAFKA_NAMES or name.startswith(("headrace", "kafka.")) for name in found)
     entry = found["headrace.broker"]
     assert (entry.config_source, entry.config_type) == (FROM_LOGGER, 0)
@@ -101,6 +103,17 @@ def test_kafkas_names_are_other_names_of_our_loggers(client):
     assert alter(client, ("org.apache.kafka", SET, "TRACE")) == 0
     assert levels(client, "headrace", "kafka") == {"headrace": "TRACE", "kafka": "TRACE"}
     assert logging.getLogger("headrace.anything").isEnabledFor(logging.DEBUG)
+    assert alter(client, ("kafka.coordinator.group", SET, "ERROR"), ("kafka.server.KafkaApis", SET, "FATAL")) == 0
+    assert levels(client, "headrace.groups", "kafka.server.KafkaApis", "kafka.log") == {
+        "headrace.groups": "ERROR",
+        "kafka.server.KafkaApis": "FATAL",
+        "kafka.log": "TRACE",
+    }
+
+
+def test_kafkas_names_are_of_loggers_that_exist():
+    for ours in KAFKA_NAMES.values():
+        assert find_spec(ours), ours
 
 
 @pytest.mark.parametrize(
