@@ -46,7 +46,7 @@ class HeldPartition(Partition):
         return super().is_acknowledged(end_offset)
 
 
-async def _loaded(service):
+async def wait_until_loaded(service):
     """Waits until the coordinator has loaded all partitions."""
     if service._loader is not None:
         await asyncio.wait([service._loader])
@@ -67,7 +67,7 @@ class HeldPartitionsHarness:
 
     def _wait_until_loaded(self):
         for service in (self.core.coordinators.groups, self.core.coordinators.transactions):
-            await_on_loop(self.broker, _loaded(service))
+            await_on_loop(self.broker, wait_until_loaded(service))
 
     def _join(self, links):
         core = self.core

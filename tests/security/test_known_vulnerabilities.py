@@ -41,7 +41,7 @@ WITHOUT_NUMBER = {
         "tests/scenarios/test_bad_input.py",
         "test_a_decompression_bomb_is_refused_in_bounded_memory",
     ),
-    "a decompression bomb: a small compressed batch fills the memory of whoever reads it": (
+    "a decompression bomb: a small compressed batch fills the memory of its reader": (
         "tests/protocol/test_compression.py",
         "test_a_bomb_never_takes_more_than_the_limit",
     ),

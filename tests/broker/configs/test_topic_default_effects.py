@@ -225,8 +225,8 @@ def test_a_topic_without_its_own_setting_follows_the_default(harness, effect):
 
 
 def test_every_default_of_topics_has_its_effect_here_or_elsewhere():
-    """Compaction: tests/broker/test_compactions.py. Replicas: tests/broker/replicas/test_replicas.py. Unclean leaders:
-    the controller's tests."""
+    """Compaction: tests/broker/maintenance/test_compactions.py. Replicas: tests/broker/replicas/test_replicas.py.
+    Unclean leaders: the controller's tests."""
     elsewhere = {"min.insync.replicas", "unclean.leader.election.enable"}
     dynamic = {
         synonym.name

@@ -3,6 +3,7 @@
 from shutil import copytree, rmtree
 
 import pytest
+from held_partitions_harness import wait_until_loaded
 
 from headrace import Broker
 from headrace.broker.lone.lone_broker import COORDINATION_FOLDER
@@ -81,6 +82,6 @@ async def test_producer_ids_that_are_in_use_are_not_given_again(tmp_path):
         async with Broker(data=tmp_path) as broker:
             assert await broker.core.role.producer_ids.next() == expected
             start = broker.core.coordinators.transactions.coordinator.start_producer
-            await broker.core.coordinators.transactions.settle()
+            await wait_until_loaded(broker.core.coordinators.transactions)
             assert start("x", 1000).producer_id == 5_432
             start(f"y-{expected}", 1000, fresh_producer_id=expected)

@@ -38,7 +38,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.timer import Timer, TimerTask
 
 if TYPE_CHECKING:
-    from headrace.broker.services import RunBlocking
+    from headrace.broker.thread_pool import RunBlocking
 
 logger = getLogger(__name__)
 

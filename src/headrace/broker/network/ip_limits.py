@@ -1,4 +1,4 @@
-"""How many connections each address may have: ``max.connections.per.ip`` and its overrides.
+"""Limits the connections of each address: ``max.connections.per.ip`` and its overrides.
 
 The overrides are read once per change. Names of hosts are resolved at the start, where a name without an address stops
 the broker, and after a change on a thread. If a changed name cannot be resolved, the earlier overrides stay in force.
@@ -18,7 +18,7 @@ from headrace.properties import ConfigError
 
 if TYPE_CHECKING:
     from headrace.broker.configs.broker_config import BrokerConfig
-    from headrace.broker.services import RunBlocking
+    from headrace.broker.thread_pool import RunBlocking
 
 logger = getLogger(__name__)
 
