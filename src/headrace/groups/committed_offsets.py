@@ -168,11 +168,13 @@ class CommittedOffsets:
 
     def of_group(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
         """All committed offsets of a group, by topic and partition."""
+        return dict(self.each_of_group(group_id))
+
+    def each_of_group(self, group_id: str) -> Iterator[tuple[tuple[str, int], CommittedOffset]]:
+        """All committed offsets that a group has at the time of the call. The caller may pause between them."""
         prefix = group_prefix(group_id)
-        return {
-            topic_and_partition_of(key, len(prefix)): read_value(value)
-            for key, value in self._groups.get(prefix, {}).items()
-        }
+        stored = list(self._groups.get(prefix, {}).items())
+        return ((topic_and_partition_of(key, len(prefix)), read_value(value)) for key, value in stored)
 
     def count_of(self, group_id: str) -> int:
         """The number of a group's committed offsets, without pending ones."""

@@ -44,7 +44,7 @@ async def handle(request: Request, authorizer: Authorizer, groups: GroupService,
                 )
         return answer
 
-    return {"groups": await request.answers(body.group_ids, describe, "groups")}
+    return {"groups": await request.answers(body.group_ids, describe, "groups", from_state=True)}
 
 
 def _describe(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from headrace.broker.authorization.checks import check_cluster
 from headrace.broker.handlers._acl_rules import describe_entry, describe_pattern, read_filter
 from headrace.broker.network.request import Reply, Request
-from headrace.broker.network.slices import Answers
 from headrace.protocol.errors import KafkaError
 from headrace.security.acls import AclOperation
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 async def handle(request: Request, authorizer: Authorizer) -> Reply:
     wanted = read_filter(request.body)
-    resources = Answers(request.answer_encoder("resources"))
+    resources = request.state_answers("resources")
     try:
         check_cluster(authorizer, request.connection, AclOperation.DESCRIBE)
         async for pattern in request.slices.over(authorizer.patterns()):

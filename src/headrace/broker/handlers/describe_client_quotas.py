@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.authorization.checks import check_cluster
 from headrace.broker.network.request import Reply, Request
-from headrace.broker.network.slices import Answers
 from headrace.broker.quotas.entities import parts_of
 from headrace.broker.quotas.filters import Component, QuotaFilter
 from headrace.protocol.errors import KafkaError
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 async def handle(
     request: Request, authorizer: Authorizer, client_quotas: ClientQuotas, stored_quotas: StoredQuotas
 ) -> Reply:
-    entries = Answers(request.answer_encoder("entries"))
+    entries = request.state_answers("entries")
     try:
         check_cluster(authorizer, request.connection, AclOperation.DESCRIBE_CONFIGS)
         components = (Component(each.entity_type, each.match_type, each.match) for each in request.body.components)

@@ -77,4 +77,4 @@ async def handle(
             answer["configs"] = await configs(kind, name, options)
         return answer
 
-    return {"results": await request.awaited_answers(body.resources, describe, "results")}
+    return {"results": await request.awaited_answers(body.resources, describe, "results", from_state=True)}

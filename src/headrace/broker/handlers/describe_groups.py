@@ -41,7 +41,7 @@ async def handle(request: Request, authorizer: Authorizer, groups: GroupService)
                 )
         return answer
 
-    return {"groups": await request.answers(body.groups, describe, "groups")}
+    return {"groups": await request.answers(body.groups, describe, "groups", from_state=True)}
 
 
 def _describe(groups: GroupService, group_id: str, version: int) -> dict[str, object]:

@@ -5,7 +5,7 @@ Speaks v0 (KIP-664). Every replica answers.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.authorization.checks import allowed_topics, authorization_failed
@@ -15,6 +15,7 @@ from headrace.security.acls import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from headrace.broker.authorization.authorizer import Authorizer
+    from headrace.log.producer_state import ActiveProducer
     from headrace.replication.partitions import Partitions
 
 
@@ -22,11 +23,22 @@ async def handle(request: Request, authorizer: Authorizer, partitions: Partition
     may_read = allowed_topics(authorizer, request.connection, AclOperation.READ)
 
     async def describe(topic: Any) -> dict[str, object]:
-        answer = partial(_answer, partitions, topic.name) if may_read(topic.name) else _refusal
-        answers = await request.answers(topic.partition_indexes, answer, "topics", "partitions")
+        is_allowed = may_read(topic.name)
+
+        async def describe_partition(index: int) -> dict[str, object]:
+            answer, producers = _found(partitions, topic.name, index) if is_allowed else (_refusal(index), ())
+            if producers:
+                answer["active_producers"] = await request.answers(
+                    producers, _described, "topics", "partitions", "active_producers", from_state=True
+                )
+            return answer
+
+        answers = await request.awaited_answers(
+            topic.partition_indexes, describe_partition, "topics", "partitions", from_state=True
+        )
         return {"name": topic.name, "partitions": answers}
 
-    return {"topics": await request.awaited_answers(request.body.topics, describe, "topics")}
+    return {"topics": await request.awaited_answers(request.body.topics, describe, "topics", from_state=True)}
 
 
 def _refusal(index: int) -> dict[str, object]:
@@ -35,18 +47,20 @@ def _refusal(index: int) -> dict[str, object]:
     return answer
 
 
-def _answer(partitions: Partitions, topic: str, index: int) -> dict[str, object]:
+def _found(partitions: Partitions, topic: str, index: int) -> tuple[dict[str, object], Sequence[ActiveProducer]]:
+    """Returns the answer without producers, and the producers."""
+    producers: Sequence[ActiveProducer] = ()
     with code_for_errors(partition_index=index, active_producers=()) as answer:
-        producers = partitions.replica(topic, index).log.producers
-        answer["active_producers"] = [
-            {
-                "producer_id": producer.producer_id,
-                "producer_epoch": producer.epoch,
-                "last_sequence": producer.last_sequence,
-                "last_timestamp": producer.last_timestamp_ms,
-                "coordinator_epoch": producer.coordinator_epoch,
-                "current_txn_start_offset": producer.current_txn_start_offset,
-            }
-            for producer in producers.active()
-        ]
-    return answer
+        producers = partitions.replica(topic, index).log.producers.active()
+    return answer, producers
+
+
+def _described(producer: ActiveProducer) -> dict[str, object]:
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp": producer.last_timestamp_ms,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "current_txn_start_offset": producer.current_txn_start_offset,
+    }

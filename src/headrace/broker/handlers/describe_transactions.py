@@ -32,7 +32,7 @@ _UNKNOWN = {
 async def handle(request: Request, authorizer: Authorizer, transactions: TransactionService) -> Reply:
     ids = request.body.transactional_ids
     answer = partial(_answer, authorizer, request.connection, transactions)
-    return {"transaction_states": await request.answers(ids, answer, "transaction_states")}
+    return {"transaction_states": await request.answers(ids, answer, "transaction_states", from_state=True)}
 
 
 def _answer(

@@ -29,8 +29,10 @@ async def handle(request: Request, authorizer: Authorizer, scram_users: ScramUse
     if not is_allowed_on_cluster(authorizer, request.connection, AclOperation.DESCRIBE):
         return _denied(len(request.body.users or ()))
     wanted = request.body.users or ()
-    counts = Counter(user.name for user in wanted) if wanted else Counter(scram_users)
-    results = [_described(scram_users, name, count) for name, count in counts.items()]
+    counts = Counter(user.name for user in wanted) if wanted else dict.fromkeys(scram_users, 1)
+    results = await request.answers(
+        list(counts.items()), lambda asked: _described(scram_users, *asked), "results", from_state=True
+    )
     return {"error_code": ErrorCode.none, "results": results}
 
 

@@ -44,9 +44,11 @@ async def handle(
         CLIENT_METRICS: client_metrics,
         GROUP: group_configs,
     }
-    return {
-        "error_code": ErrorCode.none,
-        "config_resources": [
-            {"resource_name": name, "resource_type": kind} for kind in sorted(wanted) for name in names[kind]
-        ],
-    }
+    found = [(kind, name) for kind in sorted(wanted) for name in names[kind]]
+    answers = await request.answers(found, _described, "config_resources", from_state=True)
+    return {"error_code": ErrorCode.none, "config_resources": answers}
+
+
+def _described(resource: tuple[int, str]) -> dict[str, object]:
+    kind, name = resource
+    return {"resource_name": name, "resource_type": kind}

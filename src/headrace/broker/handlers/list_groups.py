@@ -38,17 +38,20 @@ async def handle(request: Request, authorizer: Authorizer, groups: GroupService)
             )
         )
 
+    error_code = ErrorCode.coordinator_load_in_progress if coordinator.is_loading else ErrorCode.none
+    found = [group for shard in coordinator.shards() for group in shard.groups.values()]
     return {
-        "error_code": ErrorCode.coordinator_load_in_progress if coordinator.is_loading else ErrorCode.none,
-        "groups": [
-            {
-                "group_id": group.group_id,
-                "protocol_type": group.protocol_type or "",
-                "group_state": group.state_name,
-                "group_type": group.kind,
-            }
-            for shard in coordinator.shards()
-            for group in shard.groups.values()
-            if is_wanted(group)
-        ],
+        "error_code": error_code,
+        "groups": await request.answers(
+            found, lambda group: _described(group) if is_wanted(group) else None, "groups", from_state=True
+        ),
+    }
+
+
+def _described(group: Group) -> dict[str, object]:
+    return {
+        "group_id": group.group_id,
+        "protocol_type": group.protocol_type or "",
+        "group_state": group.state_name,
+        "group_type": group.kind,
     }

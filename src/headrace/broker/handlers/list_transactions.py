@@ -39,13 +39,20 @@ async def handle(request: Request, authorizer: Authorizer, clock: Clock, transac
 
     try:
         found = list(transactions.coordinator.transactions())
-        found = list(filter(_filter(body, request.version, clock.wall_ms()), found))
-        if request.version >= _PATTERN_SINCE and body.transactional_id_pattern:
-            found = _matching(body.transactional_id_pattern, found)
-        found = [each for each in found if may_describe(each.transactional_id)]
+        passes = _filter(body, request.version, clock.wall_ms())
+        matches = _pattern(body, request.version)
     except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
-        return _answer([], [], error_code_of(error))
-    return _answer(found, unknown, ErrorCode.none)
+        return {"error_code": error_code_of(error), "unknown_state_filters": (), "transaction_states": ()}
+
+    def answer_for(each: TransactionMetadata) -> dict[str, object] | None:
+        is_shown = passes(each) and matches(each.transactional_id) and may_describe(each.transactional_id)
+        return _described(each) if is_shown else None
+
+    return {
+        "error_code": ErrorCode.none,
+        "unknown_state_filters": unknown,
+        "transaction_states": await request.answers(found, answer_for, "transaction_states", from_state=True),
+    }
 
 
 def _filter(body: Any, version: int, now_ms: int) -> Callable[[TransactionMetadata], bool]:
@@ -62,24 +69,18 @@ def _filter(body: Any, version: int, now_ms: int) -> Callable[[TransactionMetada
     return is_wanted
 
 
-def _matching(pattern: str, found: list[TransactionMetadata]) -> list[TransactionMetadata]:
+def _pattern(body: Any, version: int) -> Callable[[str], bool]:
     """
-    :raises InvalidRegularExpression: if the pattern is not valid.
+    :raises InvalidRegularExpression: if the pattern of the request is not valid.
     """
-    compiled = compiled_pattern(pattern)
-    return [each for each in found if compiled.matches(each.transactional_id)]
+    if version < _PATTERN_SINCE or not body.transactional_id_pattern:
+        return lambda _: True
+    return compiled_pattern(body.transactional_id_pattern).matches
 
 
-def _answer(found: list[TransactionMetadata], unknown: list[str], code: ErrorCode) -> Reply:
+def _described(found: TransactionMetadata) -> dict[str, object]:
     return {
-        "error_code": code,
-        "unknown_state_filters": unknown,
-        "transaction_states": [
-            {
-                "transactional_id": each.transactional_id,
-                "producer_id": each.producer_id,
-                "transaction_state": each.state.label,
-            }
-            for each in found
-        ],
+        "transactional_id": found.transactional_id,
+        "producer_id": found.producer_id,
+        "transaction_state": found.state.label,
     }

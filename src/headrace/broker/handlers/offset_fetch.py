@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.broker.authorization.checks import allowed_topics, check
+from headrace.broker.network.answer_memory import AnswerTooLarge
 from headrace.broker.network.request import Reply, Request
 from headrace.broker.network.slices import Answers
 from headrace.groups.committed_offsets import CommittedOffset
@@ -43,7 +44,7 @@ async def handle(request: Request, authorizer: Authorizer, metadata: MetadataCac
         async def answer(group: Any) -> Answer:
             return await _answer(request, authorizer, metadata, groups, group, require_stable=require_stable)
 
-        return {"groups": await request.awaited_answers(body.groups, answer, "groups")}
+        return {"groups": await request.awaited_answers(body.groups, answer, "groups", from_state=len(body.groups) > 1)}
     return await _answer(request, authorizer, metadata, groups, body, require_stable=require_stable)
 
 
@@ -68,6 +69,8 @@ async def _answer(
         reader = _Reader(request, metadata, shard, asked.group_id, may_describe, require_stable=require_stable)
         topics = await (reader.all() if asked.topics is None else reader.some(asked.topics))
         await groups.replicated(asked.group_id)
+    except AnswerTooLarge:
+        raise
     except Exception as error:  # noqa: BLE001  becomes an error code; our own mistakes are logged
         return await _refusal(request, asked, client_error_code(error))
     return {"group_id": asked.group_id, "topics": topics}
@@ -149,15 +152,31 @@ class _Reader:
     async def _refusals(self, indexes: Sequence[int]) -> Answers | list[Answer]:
         return await _same_for_all(self._request, indexes, ErrorCode.topic_authorization_failed)
 
-    async def all(self) -> Answers | list[Answer]:
-        indexes: dict[str, list[int]] = {}
-        for topic, index in self._offsets.of_group(self._group_id):
-            if self._may_describe(topic):
-                indexes.setdefault(topic, []).append(index)
+    async def all(self) -> Answers:
+        topics: dict[str, tuple[UUID | None, Answers] | None] = {}
+        path, slices = _path(self._request), self._request.slices
+        async for (topic, index), committed in slices.over(self._offsets.each_of_group(self._group_id)):
+            if topic not in topics:
+                is_shown, topic_id = self._id_of(topic)
+                topics[topic] = (topic_id, self._request.state_answers(*path, "partitions")) if is_shown else None
+            shown = topics[topic]
+            if shown is not None:
+                topic_id, partitions = shown
+                partitions.add(self._partition(topic, topic_id, index, committed))
+        answers = self._request.state_answers(*path)
+        async for name, shown in slices.over(topics.items()):
+            if shown is not None:
+                answers.add({"name": name, "topic_id": shown[0], "partitions": shown[1]})
+        return answers
+
+    def _id_of(self, topic: str) -> tuple[bool, UUID | None]:
+        """Returns whether a topic of the group is shown, and the id of the topic if the version has ids."""
+        if not self._may_describe(topic):
+            return False, None
         if not self._by_id:
-            return [await self._topic(name, None, indexes[name]) for name in indexes]
-        known = [info for name in indexes if (info := self._metadata.get(name)) is not None]
-        return [await self._topic(info.name, info.topic_id, indexes[info.name]) for info in known]
+            return True, None
+        known = self._metadata.get(topic)
+        return known is not None, None if known is None else known.topic_id
 
     async def _topic(self, name: str, topic_id: UUID | None, indexes: Sequence[int]) -> Answer:
         partitions: Answers | list[Answer]

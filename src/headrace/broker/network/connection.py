@@ -17,9 +17,11 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from headrace.broker.network.answer_memory import LARGE_ANSWER_BYTES
 from headrace.broker.network.answer_parts import READ_BYTES, Parts, joined, parts_of, size_of
 from headrace.broker.network.channel import CLOSED, Channel
 from headrace.broker.network.request import Request
+from headrace.protocol.api import Api
 from headrace.protocol.frames import BadFrame, FrameReader, encode_frame
 from headrace.protocol.wire.encoder import Message
 from headrace.protocol.wire.server_codec import BadRequest, EncodedReply, encode_response, read_request_header
@@ -28,10 +30,10 @@ from headrace.security.principal import ANONYMOUS, Principal
 if TYPE_CHECKING:
     from headrace.broker.authentication.login import Login
     from headrace.broker.metrics.counters import RequestMetrics
+    from headrace.broker.network.answer_memory import AnswerMemory
     from headrace.broker.network.request_queue import RequestQueue
     from headrace.broker.quotas.throttling import ClientLimits, Throttling
     from headrace.peer_log import PeerLog
-    from headrace.protocol.api import Api
     from headrace.protocol.spare_buffers import SpareBuffers
     from headrace.runtime.timer import TimerTask
 
@@ -44,8 +46,9 @@ _LONG_MUTE_MS = 100
 class Connection:
     __slots__ = (
         "__weakref__", "_channel", "_held", "_is_answered", "_metrics", "_on_close", "_out", "_peer_log", "_queue",
-        "_request", "_throttling", "_unmuting", "client_software", "frames", "host", "is_authenticated", "is_closed",
-        "last_active_ns", "limits", "listener_name", "login", "on_next_request_arrived", "peer", "principal",
+        "_request", "_throttling", "_unmuting", "answer_memory", "client_software", "frames", "host",
+        "is_authenticated", "is_closed", "last_active_ns", "limits", "listener_name", "login",
+        "on_next_request_arrived", "peer", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +86,8 @@ class Connection:
         self.last_active_ns = perf_counter_ns()
         #: The received bytes. The channel writes to it, unless a request is in progress.
         self.frames = FrameReader(max_request_bytes if login is None else login.max_login_bytes, spare_buffers)
+        #: What counts the bytes of the answer, if it is large (``answer_memory.py``).
+        self.answer_memory: AnswerMemory | None = None
         #: What the quotas allow the client; None until a quota is looked up.
         self.limits: ClientLimits | None = None
         self._throttling = throttling
@@ -201,6 +206,12 @@ class Connection:
             assert isinstance(reply, dict), "a request of an unknown version has no answer"
             out, placed = encode_frame(reply["auth_bytes"]), []
         request.sending_at = perf_counter_ns()
+        if len(out) > LARGE_ANSWER_BYTES and request.api is not Api.FETCH:
+            try:
+                request.slices.answer_memory.send(self, len(out))
+            except BadRequest as error:
+                self.abort(f"{request.api.label}: {error}")
+                return
         if placed and size_of(placed) <= READ_BYTES:
             try:
                 out, placed = joined(out, placed), []
@@ -245,6 +256,8 @@ class Connection:
     def _finish(self) -> None:
         request = self._request
         assert request is not None
+        if self.answer_memory is not None:
+            self.answer_memory.release(self)
         self._metrics.count(request)
         request.body = None  # its records are views of the buffer, which another connection may use after this request
         if self.login is not None and self.login.has_failed:
@@ -297,6 +310,8 @@ class Connection:
             self._unmuting = None
         self._held = None  # nothing is sent any more: another thread may be closing the channel
         self._out.clear()
+        if self.answer_memory is not None:
+            self.answer_memory.release(self)
         self._request = (
             None  # breaks a reference cycle, which would keep a large frame until the garbage collector runs
         )

@@ -12,6 +12,7 @@ from headrace.broker.network.slices import FEW_ELEMENTS, Answers, Slices
 from headrace.protocol.api import Api
 from headrace.protocol.kio import load_response_schema
 from headrace.protocol.wire.encoder import Encode, nested_encoder
+from headrace.protocol.wire.large_messages import ElementArray
 from headrace.protocol.wire.server_codec import (
     EncodedReply,
     RequestHeader,
@@ -118,27 +119,45 @@ class Request:
         frame, self._frame = self._frame, None
         self.body = await self.slices.run(open_request_body(self._header, frame))
 
-    async def answers(self, items: Sequence[T], answer: Callable[[T], Any], *path: str) -> Answers | list[Any]:
+    async def answers(
+        self, items: Sequence[T], answer: Callable[[T], Any], *path: str, from_state: bool = False
+    ) -> Answers | list[Any]:
         """Returns the answers to all elements of one of the request's arrays, made in slices.
 
         :param answer: returns a dict or encoded bytes. If it returns None, the response leaves the element out.
         :param path: the names of the response's arrays that lead to these answers.
+        :param from_state: whether the size of an answer depends on the broker's state, and not on the request. Such
+            answers are always made in slices, and encoded as they are made.
         """
+        if from_state:
+            return await self.slices.fill(self.state_answers(*path), items, answer)
         if len(items) <= FEW_ELEMENTS:
             return [made for item in items if (made := answer(item)) is not None]
-        return await self.slices.answers(items, answer, self.answer_encoder(*path))
+        return await self.slices.fill(self.collect(items, *path), items, answer)
 
     async def awaited_answers(
-        self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], *path: str
+        self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], *path: str, from_state: bool = False
     ) -> Answers | list[Any]:
         """The same with a function that may wait."""
+        if from_state:
+            return await self.slices.fill_awaited(self.state_answers(*path), items, answer)
         if len(items) <= FEW_ELEMENTS:
             return [made for item in items if (made := await answer(item)) is not None]
-        return await self.slices.awaited_answers(items, answer, self.answer_encoder(*path))
+        return await self.slices.fill_awaited(self.collect(items, *path), items, answer)
 
     def collect(self, items: Sequence[object], *path: str) -> Answers:
         """Makes an empty list of answers to an array of the request. The handler adds the answers."""
-        return self.slices.collect(items, self.answer_encoder(*path))
+        return self.state_answers(*path) if isinstance(items, ElementArray) else Answers(None)
+
+    def state_answers(self, *path: str) -> Answers:
+        """Makes an empty list for an array of the response that is made from the broker's state."""
+        return Answers(self.answer_encoder(*path), self.count_answer_bytes)
+
+    def count_answer_bytes(self, size_bytes: int) -> None:
+        """
+        :raises AnswerTooLarge: if the answer takes too much memory.
+        """
+        self.slices.answer_memory.add(self.connection, size_bytes)
 
     def answer_encoder(self, *path: str) -> Encode:
         """Returns the encoder of the elements of an array of the response."""

@@ -6,9 +6,12 @@ that wait for a turn share one queue, and one of them gets one slice in each ite
 requests there are, another client waits for a few slices at most. Copying bytes takes the loop's time, too: a handler
 that stores the bytes of its elements ends its slice after ``SLICE_BYTES``.
 
+A short request may ask for much, too: a partition has as many producers as clients have written to it. Lists that are
+made from the broker's state are made in slices, however few elements the request has.
+
 Memory is bounded in the same way. The elements of a large request are read one at a time (``large_messages.py``), and
 the answers to them are encoded as they are made: a million dicts would take hundreds of megabytes, and the garbage
-collector and the allocator would each stop the loop for longer than a slice.
+collector and the allocator would each stop the loop for longer than a slice. ``answer_memory.py`` limits the bytes.
 
 Time comes from the broker's clock. In a simulation that clock stands still while code runs, so a simulated broker never
 pauses by chance, and a seed gives the same run each time.
@@ -22,8 +25,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hasha
 from itertools import islice
 from typing import Any, Self, TypeVar
 
+from headrace.broker.network.answer_memory import AnswerMemory
 from headrace.protocol.wire.encoder import Encode, Message
-from headrace.protocol.wire.large_messages import ElementArray
 from headrace.runtime.clock import Clock
 
 T = TypeVar("T")
@@ -33,8 +36,8 @@ SLICE_MS = 5
 SLICE_BYTES = 1024 * 1024
 #: A loop over so few elements does not check the clock.
 FEW_ELEMENTS = 32
-#: The number of answers that are encoded together.
-_CHUNK = 200
+#: Encoded answers are kept in pieces of about so many bytes.
+_PIECE_BYTES = 32 * 1024
 
 
 class Answers:
@@ -44,14 +47,20 @@ class Answers:
     of the response reads the length and the items of this object, and copies items that are bytes already.
     """
 
-    __slots__ = ("_count", "_encode", "_items", "_pending", "may_change")
+    __slots__ = ("_count", "_count_bytes", "_counted_bytes", "_encode", "_items", "_out", "may_change")
 
-    def __init__(self, encode: Encode | None) -> None:
-        #: None: no answer is encoded here.
+    def __init__(self, encode: Encode | None, count_bytes: Callable[[int], None] | None = None) -> None:
+        """
+        :param encode: None: no answer is encoded here.
+        :param count_bytes: is called with the size of each piece of encoded answers, and when the encoder of the
+            response copies the pieces, with their negative sum. It may raise an error.
+        """
         self._encode = encode
         self._items: list[Message | bytes] = []
-        self._pending: list[Message | bytes] = []
+        self._out = bytearray()
         self._count = 0
+        self._count_bytes = count_bytes
+        self._counted_bytes = 0
         #: Whether an answer was added that may still change.
         self.may_change = False
 
@@ -59,7 +68,10 @@ class Answers:
         return self._count
 
     def __iter__(self) -> Iterator[Any]:
-        self._encode_pending()
+        self._end_piece()
+        if self._count_bytes is not None and self._counted_bytes:
+            self._count_bytes(-self._counted_bytes)
+            self._counted_bytes = 0
         return iter(self._items)
 
     def add(self, answer: Message | bytes | None, *, may_change: bool = False) -> None:
@@ -73,26 +85,25 @@ class Answers:
         if self._encode is None:
             self._items.append(answer)
         elif may_change:
-            self._encode_pending()
+            self._end_piece()
             self._items.append(answer)
             self.may_change = True
         else:
-            self._pending.append(answer)
-            if len(self._pending) == _CHUNK:
-                self._encode_pending()
-
-    def _encode_pending(self) -> None:
-        if not self._pending:
-            return
-        assert self._encode is not None
-        out = bytearray()
-        for answer in self._pending:
+            out = self._out
             if isinstance(answer, bytes):
                 out += answer
             else:
                 self._encode(out, answer, [])
-        self._items.append(bytes(out))
-        self._pending.clear()
+            if len(out) >= _PIECE_BYTES:
+                self._end_piece()
+                if self._count_bytes is not None:
+                    self._counted_bytes += len(out)
+                    self._count_bytes(len(out))
+
+    def _end_piece(self) -> None:
+        if self._out:
+            self._items.append(bytes(self._out))
+            self._out = bytearray()
 
 
 class Repeated(set[Hashable]):
@@ -118,6 +129,7 @@ class Slices:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._now_ms = clock.monotonic_ms
+        self.answer_memory = AnswerMemory(clock.monotonic_ms)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
 
@@ -160,25 +172,25 @@ class Slices:
         """
         return _PausingIterator(self, iter(items), size_bytes_of)
 
-    async def answers(self, items: Sequence[T], answer: Callable[[T], Any], encode: Encode) -> Answers:
-        """Returns the answers to the items, in order. If the answer to an item is None, the item is left out."""
-        answers = self.collect(items, encode)
+    async def fill(self, answers: Answers, items: Iterable[T], answer: Callable[[T], Any]) -> Answers:
+        """Adds the answers to the items, in order. If the answer to an item is None, the item is left out."""
         async for item in self.over(items):
             answers.add(answer(item))
         return answers
 
-    async def awaited_answers(
-        self, items: Sequence[T], answer: Callable[[T], Awaitable[Any]], encode: Encode
+    async def fill_awaited(
+        self, answers: Answers, items: Iterable[T], answer: Callable[[T], Awaitable[Any]]
     ) -> Answers:
         """The same with a function that may wait."""
-        answers = self.collect(items, encode)
         async for item in self.over(items):
             answers.add(await answer(item))
         return answers
 
-    def collect(self, items: Sequence[object], encode: Encode) -> Answers:
-        """Makes an empty list of answers to the items."""
-        return Answers(encode if isinstance(items, ElementArray) else None)
+    async def free(self, items: set[Any]) -> None:
+        """Empties a set. To free a million objects at once would take several slices."""
+        if len(items) > FEW_ELEMENTS:
+            async for _ in self.over(_emptied(items)):
+                pass
 
     async def repeated(self, items: Sequence[T], key: Callable[[T], Hashable]) -> Repeated:
         """Returns the keys that more than one item has."""
@@ -192,8 +204,7 @@ class Slices:
         async for item in self.over(items):
             found = key(item)
             (repeated if found in seen else seen).add(found)
-        async for _ in self.over(_emptied(seen)):
-            pass
+        await self.free(seen)
         return repeated
 
 
@@ -226,7 +237,7 @@ class _PausingIterator(AsyncIterator[T]):
 
 
 def _emptied(items: set[T]) -> Iterator[T]:
-    """Yields the items while it removes them. Freeing a million objects at once would take several slices."""
+    """Yields the items while it removes them."""
     while items:
         yield items.pop()
 
