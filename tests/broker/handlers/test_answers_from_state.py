@@ -111,7 +111,7 @@ def describe_configs(client):
     "prepare",
     [
         offset_fetch, list_groups, list_transactions, list_config_resources, describe_user_scram_credentials,
-        describe_producers, describe_groups, consumer_group_describe, describe_transactions,
+        describe_producers, metadata, describe_groups, consumer_group_describe, describe_transactions,
         describe_configs,
     ],
 )  # fmt: skip

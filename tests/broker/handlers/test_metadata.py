@@ -121,6 +121,20 @@ def test_a_topic_that_is_asked_for_twice(client, topic):
     assert {found.name for found in client.metadata([topic, topic]).topics} == {topic}
 
 
+@pytest.mark.parametrize("count", [2, 50, 2_000])
+def test_a_repeated_topic_is_answered_once(client, topic, count):
+    absent = unique()
+    answer = client.metadata([topic, absent] * count)
+    assert sorted(found.name for found in answer.topics) == sorted([topic, absent])
+
+
+def test_a_repeated_id_is_answered_once(client, topic):
+    asked = [{"topic_id": topic_id, "name": None} for topic_id in [client.id_of(topic), uuid4()] * 3]
+    fields = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    codes = [found.error_code for found in client.ask(Api.METADATA, 12, topics=asked, **fields).topics]
+    assert sorted(codes) == [0, ErrorCode.unknown_topic_id]
+
+
 def test_no_creation_where_the_broker_forbids_it(ours):
     with Broker(config={"auto.create.topics.enable": False}) as broker, Client(broker.bootstrap_servers) as client:
         (found,) = client.metadata(["new"], create=True).topics

@@ -1,4 +1,4 @@
-"""How much memory large answers may take, and which connections are closed above the limit."""
+"""AnswerMemory limits the memory of large answers, and closes connections above the limit."""
 
 import pytest
 

@@ -3,13 +3,15 @@
 Speaks v0 to v13. Null topics mean all topics (in v0 an empty list means all), an empty list means none. From v10 on a
 client may give the id of a topic. A topic that does not exist is created at once if the client and the broker
 (``auto.create.topics.enable``) both allow it, so the first answer already has its leaders; in a cluster the answer
-waits for the leaders for one second at most. A partition whose leader is not alive is LEADER_NOT_AVAILABLE.
+waits for the leaders for one second at most. A partition whose leader is not alive is LEADER_NOT_AVAILABLE. A topic
+that is named twice is answered once.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from headrace.broker.authorization.checks import allowed_topics, is_allowed_on_cluster
 from headrace.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 #: All versions mute the client instead of refusing its request.
 _NEVER_STRICT = 1 << 15
+#: Up to this number of topics are answered without slices, however many partitions the topics have.
+_FEW_TOPICS = 4
 
 
 async def handle(
@@ -54,15 +58,22 @@ async def handle(
     is_all = body.topics is None or (version == 0 and not body.topics)
     describing = _Describing(request, authorizer, metadata, with_operations=with_operations, is_all=is_all)
     if is_all:
-        answers = await request.answers(list(metadata), describing.if_allowed, "topics")
+        answers = await request.answers(list(metadata), describing.if_allowed, "topics", from_state=True)
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True) and config.bool("auto.create.topics.enable")
         creating = _Creating(metadata, topics, controller_mutations, request, may_create=may_create)
+        answered: set[UUID | str | None] = set()
 
-        async def describe(wanted: Any) -> bytes | dict[str, Any]:
+        async def describe(wanted: Any) -> bytes | dict[str, Any] | None:
+            asked = getattr(wanted, "topic_id", None) or wanted.name
+            if asked in answered:
+                return None
+            answered.add(asked)
             return await _describe_asked(describing, creating, wanted)
 
-        answers = await request.awaited_answers(body.topics, describe, "topics")
+        is_large = len(body.topics) > _FEW_TOPICS
+        answers = await request.awaited_answers(body.topics, describe, "topics", from_state=is_large)
+        await request.slices.free(answered)
     return {
         "brokers": [
             {"node_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}

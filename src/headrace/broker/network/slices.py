@@ -36,7 +36,7 @@ SLICE_MS = 5
 SLICE_BYTES = 1024 * 1024
 #: A loop over so few elements does not check the clock.
 FEW_ELEMENTS = 32
-#: Encoded answers are kept in pieces of about so many bytes.
+#: Encoded answers are kept in pieces of about this size.
 _PIECE_BYTES = 32 * 1024
 
 
