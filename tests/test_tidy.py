@@ -49,7 +49,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "cachetools": "confluent-kafka's clients of a schema registry import it",
         "certifi": "confluent-kafka's clients of a schema registry import it",
         "greenlet": "SQLAlchemy's asyncio needs it",
-        "httpx2": "confluent-kafka's clients of a schema registry import it",
         "import-linter": "a command of script/test",
         "lz4": "a codec of the clients in tests/interop",
         "mypy": "a command of script/test",

@@ -59,6 +59,7 @@ COMMANDS = {
     ),
     "query": ("headrace.tools.query.command", "query views in SQL"),
     "registry": ("headrace.tools.registry", "serve a schema registry with the API of Confluent's registry"),
+    "console": ("headrace.tools.console", "serve a web console of a cluster and of views"),
     "dump-log": ("headrace.tools.dump_log.command", "show the contents of the files of a partition"),
     "completion": ("headrace.tools.completion", "print a shell script that completes commands and options"),
 }

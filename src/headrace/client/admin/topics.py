@@ -161,11 +161,16 @@ class TopicsAdmin:
         }
 
     async def describe_topics(
-        self, topics: Iterable[str], *, timeout_ms: float | None = None
+        self, topics: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> Results[str, TopicDescription]:
-        """Describes topics: their partitions, leaders and replicas."""
-        names = sorted(set(topics))
+        """Describes topics: their partitions, leaders and replicas.
+
+        :param topics: the names. Without them, all topics that this client may see, internal ones too.
+        """
         deadline = self._requests.deadline(timeout_ms)
+        if topics is None:
+            return Results(sorted((await self._metadata_of(None, deadline.left_ms())).items()))
+        names = sorted(set(topics))
         connection = await self._requests.cluster.connection(timeout_ms=deadline.left_ms())
         if Api.DESCRIBE_TOPIC_PARTITIONS not in connection.versions:
             found = await self._metadata_of(names, deadline.left_ms())
@@ -241,11 +246,13 @@ class TopicsAdmin:
                 await asyncio.sleep(min(self._requests.backoff.delay_ms(attempts), _SOON_MS * attempts) / 1000)
         self._requests.cluster.metadata.forget(topics)  # Otherwise each later refresh would ask for them.
 
-    async def _metadata_of(self, names: list[str], timeout_ms: float) -> dict[str, TopicDescription | HeadraceError]:
+    async def _metadata_of(
+        self, names: list[str] | None, timeout_ms: float
+    ) -> dict[str, TopicDescription | HeadraceError]:
         answer = await self._requests.cluster.ask_any(
             Api.METADATA,
             timeout_ms=timeout_ms,
-            topics=[{"name": name, "topic_id": None} for name in names],
+            topics=None if names is None else [{"name": name, "topic_id": None} for name in names],
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,

@@ -1,0 +1,20 @@
+"""THE registry of actions. Routes, the OpenAPI document and the tests of protection come from it."""
+
+from __future__ import annotations
+
+from headrace.console.actions import (
+    add_partitions,
+    change_topic_setting,
+    create_topic,
+    delete_records,
+    delete_topic,
+)
+from headrace.console.actions.action import Action
+
+ACTIONS: tuple[Action, ...] = (
+    create_topic.ACTION,
+    delete_topic.ACTION,
+    add_partitions.ACTION,
+    change_topic_setting.ACTION,
+    delete_records.ACTION,
+)

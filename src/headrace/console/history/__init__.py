@@ -1,0 +1,1 @@
+"""Samples the cluster, so that pages can show rates and the last hours."""

@@ -1,0 +1,119 @@
+"""The page Overview: the brokers, their disks, and whether all partitions are well."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from headrace.client.admin.types import LogDir, Results
+from headrace.client.errors import HeadraceError
+from headrace.client.types import Node
+from headrace.console.cluster.health import Health, health_of
+from headrace.console.pages.page import Page
+from headrace.console.request import ConsoleRequest
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A log dir of a broker. Sizes are None if the broker does not tell them."""
+
+    path: str
+    used_bytes: int
+    total_bytes: int | None
+    usable_bytes: int | None
+    replicas: int
+    error: str
+
+
+@dataclass(frozen=True)
+class BrokerRow:
+    """A broker.
+
+    :ivar leaders: the partitions that the broker leads, of those that the user may see.
+    :ivar problem: why its disks are not known.
+    """
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    is_controller: bool
+    leaders: int
+    replicas: int
+    disks: tuple[Disk, ...]
+    problem: str
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The cluster at a glance.
+
+    :ivar metadata_version: the finalized ``metadata.version``; None of a cluster with ZooKeeper.
+    """
+
+    cluster_id: str
+    controller_id: int | None
+    brokers: tuple[BrokerRow, ...]
+    racks: tuple[str, ...]
+    topics: int
+    internal_topics: int
+    health: Health
+    metadata_version: int | None
+
+
+async def read(request: ConsoleRequest) -> Overview:
+    """The brokers with their racks and disks, the controller, and the partitions that are not well."""
+    cluster = request.cluster
+    found, topics, features = await asyncio.gather(cluster.cluster(), cluster.topics(), cluster.features())
+    log_dirs = await cluster.log_dirs()
+    leaders: dict[int, int] = {}
+    replicas: dict[int, int] = {}
+    for topic in topics.values():
+        for partition in topic.partitions:
+            leaders[partition.leader_id] = leaders.get(partition.leader_id, 0) + 1
+            for broker_id in partition.replicas:
+                replicas[broker_id] = replicas.get(broker_id, 0) + 1
+    controller_id = None if found.controller is None else found.controller.id
+    version = features.finalized.get("metadata.version")
+    return Overview(
+        found.cluster_id,
+        controller_id,
+        tuple(
+            _broker_row(node, controller_id, leaders.get(node.id, 0), replicas.get(node.id, 0), log_dirs)
+            for node in found.brokers
+        ),
+        tuple(sorted({node.rack for node in found.brokers if node.rack})),
+        sum(not topic.is_internal for topic in topics.values()),
+        sum(topic.is_internal for topic in topics.values()),
+        health_of(topics.values(), await cluster.min_isr(topics)),
+        None if version is None else version.highest,
+    )
+
+
+def _broker_row(
+    node: Node, controller_id: int | None, leaders: int, replicas: int, log_dirs: Results[int, dict[str, LogDir]]
+) -> BrokerRow:
+    found = log_dirs.get(node.id)
+    disks: tuple[Disk, ...] = ()
+    problem = ""
+    if isinstance(found, HeadraceError):
+        problem = str(found)
+    elif found is not None:
+        disks = tuple(_disk(log_dir) for log_dir in found.values())
+    return BrokerRow(
+        node.id, node.host, node.port, node.rack, node.id == controller_id, leaders, replicas, disks, problem
+    )
+
+
+def _disk(log_dir: LogDir) -> Disk:
+    return Disk(
+        log_dir.path,
+        sum(replica.size_bytes for replica in log_dir.replicas.values()),
+        None if log_dir.total_bytes < 0 else log_dir.total_bytes,
+        None if log_dir.usable_bytes < 0 else log_dir.usable_bytes,
+        len(log_dir.replicas),
+        "" if log_dir.error is None else str(log_dir.error),
+    )
+
+
+PAGE = Page("/", "Overview", read, "overview.html", navigation="Overview", live_seconds=5)

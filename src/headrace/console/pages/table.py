@@ -1,0 +1,15 @@
+"""THE registry of pages. Routes, JSON twins, the menu, the OpenAPI document and the browser tests come from it."""
+
+from __future__ import annotations
+
+from headrace.console.pages import overview, topic, topics
+from headrace.console.pages.page import Page
+
+PAGES: tuple[Page, ...] = (
+    overview.PAGE,
+    topics.PAGE,
+    topic.PAGE,
+)
+
+#: The pages of the menu.
+NAVIGATION: tuple[Page, ...] = tuple(page for page in PAGES if page.navigation)

@@ -1,0 +1,37 @@
+"""Runs a console: the services, the samples and the HTTP server, until a signal."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from headrace.console.application import build_application
+from headrace.console.services import Services
+from headrace.console.settings import Settings
+from headrace.http_endpoints.asgi_server import AsgiServer
+
+
+async def serve(settings: Settings) -> None:
+    """Serves until SIGTERM or Ctrl-C. Prints ``ready HOST:PORT`` when the console listens.
+
+    The console starts although the cluster is away: the pages then say so.
+
+    :raises ConfigError: if the address or the data folder cannot be used.
+    """
+    services = Services(settings)
+    protection = settings.protection
+    if settings.needs_login and protection.certificate:
+        # The login of the cluster is the secret that an address needs that other hosts reach.
+        protection = replace(protection, allows_insecure=True)
+    try:
+        server = AsgiServer(build_application(services), settings.host, settings.port, protection)
+        try:
+            await services.start()
+            shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+            sys.stdout.write(f"ready {shown}:{server.port}\n")
+            sys.stdout.flush()
+            await server.serve()
+        finally:
+            server.close()
+    finally:
+        await services.close()

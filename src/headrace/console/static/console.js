@@ -1,0 +1,6 @@
+// Starts what every page has: live updates and the keyboard.
+import { follow } from "./live.js";
+import { listen } from "./keyboard.js";
+
+follow(document.getElementById("live"), document.getElementById("live-problem"));
+listen(document);

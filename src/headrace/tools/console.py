@@ -1,0 +1,129 @@
+"""``headrace console``: serves the web console of a cluster, until a signal stops it.
+
+The command prints ``ready HOST:PORT`` on standard output when it serves; everything else goes to standard error.
+SIGTERM and Ctrl-C end it with exit code 0. A setting that cannot be used and a taken address end it with exit code 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.properties import ConfigError
+from headrace.tools.shared.client_properties import run_loop
+from headrace.tools.shared.commands import DONE, Output, UsageError, client_options, new_parser, read_properties, run
+from headrace.tools.shared.http_options import add_http_protection, protection_of
+from headrace.tools.shared.stderr_log import log_to_stderr
+
+if TYPE_CHECKING:
+    from headrace.console.settings import Settings
+
+_EXAMPLES = """
+headrace console
+headrace console --listen 127.0.0.1:8090 --bootstrap-server kafka1:9092,kafka2:9092 --data console-data
+headrace console --project views --read-only
+headrace console --listen 0.0.0.0:8443 --tls-certificate console.pem --command-config client.properties
+"""
+#: The packages of the extra, by a module of each.
+_NEEDED = {"jinja2": "jinja2", "starlette": "starlette", "uvicorn": "uvicorn"}
+#: The logins that a visitor can make.
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_LOGIN = ("sasl.username", "sasl.password", "sasl.plain.username", "sasl.plain.password", "sasl.jaas.config")
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(parser(), arguments, _work)
+
+
+def parser() -> ArgumentParser:
+    parser = new_parser(
+        "console",
+        "Serve the web console of a cluster and of a project of views. If the cluster needs SASL, each visitor logs in "
+        "with a user of the cluster.",
+        _EXAMPLES,
+        prints_json=False,
+    )
+    add = parser.add_argument
+    add("--listen", metavar="HOST:PORT", type=_address, default=("127.0.0.1", 8080),
+        help="the address to listen on (default 127.0.0.1:8080); port 0 picks a free port")  # fmt: skip
+    add("--allowed-host", metavar="NAME", action="append", default=[],
+        help="a further name that browsers may use for the console, such as a proxy's; may be repeated")  # fmt: skip
+    add("--project", metavar="DIR", type=Path, help="the folder of a project of views")
+    add("--data", metavar="DIR", type=Path,
+        help="a folder for samples and the audit log (default: memory, and audit lines on stderr)")  # fmt: skip
+    add("--read-only", action="store_true", help="refuse all changes")
+    add("--mask", metavar="NAME", action="append", default=[],
+        help="hide the values of fields with this name; may be repeated")  # fmt: skip
+    add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
+    add_http_protection(parser)
+    return parser
+
+
+def _work(options: Namespace, _: Output) -> int:
+    missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise UsageError(f"the console needs {', '.join(missing)}: run pip install 'headrace[console]'")
+    if options.project is not None and not options.project.is_dir():
+        raise UsageError(f"--project {options.project}: there is no such folder")
+    log_to_stderr(options.log_level.upper(), suffix=" (%(name)s)")
+    try:
+        settings = _settings(options)
+        run_loop(_serve(settings))
+    except ConfigError as error:
+        raise UsageError("; ".join(error.problems)) from None
+    return DONE
+
+
+def _settings(options: Namespace) -> Settings:
+    from headrace.client.config import AdminConfig
+    from headrace.console.settings import Settings
+
+    in_file = {} if options.command_config is None else AdminConfig.select(read_properties(options.command_config))
+    needs_login = in_file.get("security.protocol", "").strip().upper().startswith("SASL_")
+    own_login = {name: value for name, value in in_file.items() if name in _LOGIN}
+    if needs_login and (mechanism := in_file.get("sasl.mechanism", "").strip()) not in _MECHANISMS:
+        raise UsageError(f"sasl.mechanism = {mechanism!r}: a visitor can log in by {', '.join(_MECHANISMS)}")
+    checked = {} if own_login or not needs_login else {"sasl.username": "-", "sasl.password": "-"}
+    clients = client_options(options, AdminConfig, checked)
+    shared = {name: value for name, value in clients.items() if name not in _LOGIN} if needs_login else clients
+    host, port = options.listen
+    return Settings(
+        host=host,
+        port=port,
+        clients=shared,
+        sampler=None if needs_login and not own_login else clients,
+        needs_login=needs_login,
+        project=options.project,
+        data=options.data,
+        is_read_only=options.read_only,
+        masks=tuple(options.mask),
+        allowed_hosts=tuple(options.allowed_host),
+        protection=protection_of(options, os.environ),
+    )
+
+
+async def _serve(settings: Settings) -> None:
+    from headrace.console.server import serve
+
+    task = asyncio.ensure_future(serve(settings))
+    # Before the server runs, which has its own handlers, a signal ends the start.
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host, int(port)

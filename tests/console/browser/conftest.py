@@ -1,0 +1,56 @@
+"""A console as a process on a real broker, and Debian's Chromium that opens its pages.
+
+Without Chromium the tests are skipped, except in CI (the environment has ``CI``), where they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace import Broker
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from console_process import ConsoleProcess
+from example_cluster import fill
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        message = "there is no Chromium: run script/test, or apt-get install chromium"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Root, as in containers, cannot use the sandbox. The pages are our own.
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def example_broker() -> Iterator[Broker]:
+    """A broker with the topics, records and groups of ``example_cluster.py``."""
+    with Broker() as broker:
+        fill(broker.bootstrap_servers)
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def console_process(example_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+    with ConsoleProcess(example_broker.bootstrap_servers, tmp_path_factory.mktemp("console")) as process:
+        yield process

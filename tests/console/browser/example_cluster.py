@@ -1,0 +1,20 @@
+"""The things that the pages of the browser tests are about. A page whose path has a parameter takes it from VALUES."""
+
+from __future__ import annotations
+
+from headrace import Admin, Producer
+from headrace.client.types import TopicPartition
+
+#: A value for each parameter of a path in the registry of pages.
+VALUES = {"topic": "orders"}
+
+
+def fill(bootstrap_servers: str) -> None:
+    """Creates the topics, records and groups."""
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        admin.create_topic("orders", num_partitions=3, configs={"max.message.bytes": 100_000})
+        admin.create_topic("payments")
+        with Producer(bootstrap_servers=bootstrap_servers) as producer:
+            for number in range(50):
+                producer.send("orders", key=b"customer-%d" % (number % 5), value=b'{"number": %d}' % number)
+        admin.alter_group_offsets("billing", {TopicPartition("orders", partition): 2 for partition in range(3)})
