@@ -21,12 +21,11 @@ class ConsoleHarness:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = Settings(**settings)
-        self.services = Services(self.settings)
+        self.services = Services.open(self.settings)
         self.application = build_application(self.services)
         self.browser = self.new_browser()
 
     async def __aenter__(self) -> Self:
-        await self.services.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from headrace.console.history.charts import chart
+from headrace.console.texts import NOT_KNOWN, bytes_text, count_text, duration_text, rate_text, when_text
+
 FOLDER = Path(__file__).parent
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_DURATIONS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _PARAMETER = re.compile(r"\{(\w+)\}")
-NOT_KNOWN = "–"
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
@@ -46,7 +45,7 @@ def _environment() -> Environment:
     environment.filters.update(
         bytes=bytes_text, count=count_text, rate=rate_text, duration=duration_text, when=when_text, shell=shell_text
     )
-    environment.globals.update(link=link, not_known=NOT_KNOWN)
+    environment.globals.update(link=link, chart=chart, not_known=NOT_KNOWN)
     environment.globals["ui"] = environment.get_template("macros.html").module
     return environment
 
@@ -66,46 +65,6 @@ def link(path: str, /, **values: object) -> str:
         if name not in in_path and value not in (None, "", False)
     }
     return f"{filled}?{urlencode(query)}" if query else filled
-
-
-def bytes_text(size: float | None) -> str:
-    if size is None or size < 0:
-        return NOT_KNOWN
-    value, unit = float(size), 0
-    while value >= 1_024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1_024, unit + 1
-    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
-
-
-def count_text(number: float | None) -> str:
-    """``1234567`` as ``1,234,567``."""
-    return NOT_KNOWN if number is None else f"{number:,.0f}"
-
-
-def rate_text(number: float | None) -> str:
-    """A number per second: two digits if it is small."""
-    if number is None:
-        return NOT_KNOWN
-    return f"{number:,.0f}" if number >= 10 or number == 0 else f"{number:.2g}"
-
-
-def duration_text(milliseconds: float | None) -> str:
-    if milliseconds is None:
-        return NOT_KNOWN
-    for size, unit in _DURATIONS:
-        if abs(milliseconds) >= size:
-            return f"{milliseconds / size:.3g} {unit}"
-    return f"{milliseconds:.0f} ms"
-
-
-def when_text(time_ms: float | None) -> str:
-    """A moment in UTC."""
-    if time_ms is None or time_ms < 0:
-        return NOT_KNOWN
-    try:
-        return datetime.fromtimestamp(time_ms / 1_000, UTC).isoformat(sep=" ", timespec="milliseconds")[:23] + " UTC"
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms:.0f} ms"
 
 
 def shell_text(words: list[str]) -> str:

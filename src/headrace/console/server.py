@@ -18,7 +18,7 @@ async def serve(settings: Settings) -> None:
 
     :raises ConfigError: if the address or the data folder cannot be used.
     """
-    services = Services(settings)
+    services = Services.open(settings)
     protection = settings.protection
     if settings.needs_login and protection.certificate:
         # The login of the cluster is the secret that an address needs that other hosts reach.
@@ -26,7 +26,7 @@ async def serve(settings: Settings) -> None:
     try:
         server = AsgiServer(build_application(services), settings.host, settings.port, protection)
         try:
-            await services.start()
+            services.history.start()
             shown = f"[{settings.host}]" if ":" in settings.host else settings.host
             sys.stdout.write(f"ready {shown}:{server.port}\n")
             sys.stdout.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.console.cluster.reader import ClusterReader
+from headrace.console.history.history import History
 from headrace.console.protection.audit import AuditLog
 from headrace.console.protection.hosts import Hosts
 from headrace.console.protection.sessions import Sessions
@@ -18,32 +19,43 @@ class Services:
     """The parts of one console. ``reader`` is for visitors without a login; None if the console asks for one."""
 
     settings: Settings
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock
     sessions: Sessions = field(init=False)
     audit: AuditLog = field(init=False)
     hosts: Hosts = field(init=False)
-    reader: ClusterReader | None = field(init=False, default=None)
+    history: History = field(init=False)
+    reader: ClusterReader | None = field(init=False)
+    _sampling: ClusterReader | None = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.sessions = Sessions(self.clock)
-        self.audit = AuditLog(self.settings.data, self.clock)
-        self.hosts = Hosts(self.settings.host, self.settings.allowed_hosts)
-        if not self.settings.needs_login:
-            self.reader = ClusterReader(self.settings.clients, self.clock)
+    @classmethod
+    def open(cls, settings: Settings, clock: Clock | None = None) -> Services:
+        """Makes the data folder, and the services.
 
-    async def start(self) -> None:
-        """Prepares the data folder.
-
-        :raises ConfigError: if the folder cannot be used.
+        :raises ConfigError: if the folder or the file of the samples cannot be used.
         """
-        folder = self.settings.data
+        folder = settings.data
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             except OSError as error:
                 raise ConfigError(f"--data {folder}: {error.strerror}; choose a folder that can be written") from None
+        return cls(settings, clock or SystemClock())
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.sessions = Sessions(self.clock)
+        self.audit = AuditLog(settings.data, self.clock)
+        self.hosts = Hosts(settings.host, settings.allowed_hosts)
+        self.reader = None if settings.needs_login else ClusterReader(settings.clients, self.clock)
+        # Without a login, the sampler has the rights of all visitors, and asks by the same client.
+        self._sampling = self.reader
+        if settings.needs_login and settings.sampler is not None:
+            self._sampling = ClusterReader(settings.sampler, self.clock)
+        self.history = History(settings, self.clock, self._sampling)
 
     async def close(self) -> None:
+        await self.history.close()
         await self.sessions.close()
-        if self.reader is not None:
-            await self.reader.close()
+        for reader in {self.reader, self._sampling}:
+            if reader is not None:
+                await reader.close()

@@ -13,7 +13,7 @@ from headrace.http_endpoints.protection import Protection
 class Settings:
     """
     :param clients: the options of admin clients, by Kafka's names; with ``needs_login`` without user and password.
-    :param sampler: the options of the client that samples the cluster; None: nothing is sampled.
+    :param sampler: with ``needs_login`` the options of the client that samples the cluster; None: nothing is sampled.
     :param needs_login: whether each visitor logs in with a user of the cluster.
     :param project: the folder of a project of views; None if there is none.
     :param data: the folder for samples and the audit log; None: samples stay in memory, audit lines go to the log.

@@ -98,7 +98,7 @@ def _settings(options: Namespace) -> Settings:
         host=host,
         port=port,
         clients=shared,
-        sampler=None if needs_login and not own_login else clients,
+        sampler=clients if own_login else None,
         needs_login=needs_login,
         project=options.project,
         data=options.data,

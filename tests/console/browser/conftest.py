@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
 from headrace import Broker
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.async_api import Browser
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -25,21 +26,22 @@ from console_process import ConsoleProcess
 from example_cluster import fill
 
 
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium() -> AsyncIterator[Browser]:
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         message = "there is no Chromium: run script/test, or apt-get install chromium"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    from playwright.sync_api import sync_playwright
+    from playwright.async_api import async_playwright
 
-    with sync_playwright() as playwright:
+    async with async_playwright() as playwright:
         # Root, as in containers, cannot use the sandbox. The pages are our own.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = await playwright.chromium.launch(executable_path=path, args=arguments)
         yield browser
-        browser.close()
+        await browser.close()
 
 
 @pytest.fixture(scope="session")

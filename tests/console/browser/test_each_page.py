@@ -9,12 +9,16 @@ import re
 from collections.abc import Iterator
 
 import pytest
+import pytest_asyncio
 from example_cluster import VALUES
 
+from headrace import AsyncAdmin
 from headrace.console.actions.table import ACTIONS
 from headrace.console.pages.table import PAGES
 from headrace.console.rendering import link
 
+#: One browser, and so one event loop, for all tests.
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("console-browser")]
 _PHONE = {"width": 360, "height": 740}
 _DESK = {"width": 1280, "height": 900}
 
@@ -76,19 +80,21 @@ def _addresses() -> Iterator[tuple[str, str]]:
         yield action.path, action.path
 
 
-@pytest.fixture(params=[("light", _DESK), ("dark", _DESK), ("dark", _PHONE)], ids=["light", "dark", "phone"])
-def window(request, chromium):
+@pytest_asyncio.fixture(
+    params=[("light", _DESK), ("dark", _DESK), ("dark", _PHONE)], ids=["light", "dark", "phone"], loop_scope="session"
+)
+async def window(request, chromium):
     """A window of Chromium whose console messages are in ``window.faults``."""
     scheme, size = request.param
-    context = chromium.new_context(color_scheme=scheme, viewport=size, reduced_motion="reduce")
+    context = await chromium.new_context(color_scheme=scheme, viewport=size, reduced_motion="reduce")
     context.set_default_timeout(15_000)
-    window = context.new_page()
+    window = await context.new_page()
     window.faults = []
     window.on("console", lambda message: _note(window.faults, message))
     window.on("pageerror", lambda error: window.faults.append(f"error: {error}"))
     window.on("requestfailed", lambda failed: _note_failed(window.faults, failed))
     yield window
-    context.close()
+    await context.close()
 
 
 def _note(faults: list[str], message) -> None:
@@ -103,48 +109,46 @@ def _note_failed(faults: list[str], failed) -> None:
 
 
 @pytest.mark.parametrize("address", [each[1] for each in _addresses()], ids=[each[0] for each in _addresses()])
-def test_a_page_opens_without_a_fault(window, console_process, address):
-    answer = window.goto(console_process.url + address, wait_until="load")
-    assert answer.status == 200, answer.text()
-    if window.locator("#live[data-live]").count():
-        window.locator("#live[data-updated]").wait_for(state="attached")
-        assert window.locator("#live-problem").is_hidden()
-    assert window.evaluate(_FAULTS) == []
+async def test_a_page_opens_without_a_fault(window, console_process, address):
+    answer = await window.goto(console_process.url + address, wait_until="load")
+    assert answer.status == 200, await answer.text()
+    if await window.locator("#live[data-live]").count():
+        await window.locator("#live[data-updated]").wait_for(state="attached")
+        assert await window.locator("#live-problem").is_hidden()
+    assert await window.evaluate(_FAULTS) == []
     assert window.faults == []
 
 
-def test_a_topic_is_created_and_deleted_by_clicks(window, console_process, example_broker):
-    from headrace import Admin
-
-    window.goto(console_process.url + "/topics")
-    window.get_by_role("link", name="Create a topic").click()
-    window.get_by_label("Name").fill("by-clicks")
-    window.get_by_label("Partitions").fill("2")
-    window.get_by_role("button", name="Check").click()
-    assert "--create --topic by-clicks --partitions 2" in window.locator(".command").inner_text()
-    window.get_by_role("button", name="Create the topic").click()
-    assert window.get_by_role("heading", name="Topic by-clicks").is_visible()
-    with Admin(bootstrap_servers=example_broker.bootstrap_servers) as admin:
-        assert len(admin.describe_topic("by-clicks").partitions) == 2
-        window.get_by_role("link", name="Delete the topic").click()
-        window.get_by_role("button", name="Check").click()
-        window.get_by_label("Type by-clicks to confirm").fill("by-clicks")
-        window.get_by_role("button", name="Delete the topic").click()
-        window.wait_for_url(re.compile("/topics$"))
-        assert "by-clicks" not in admin.list_topics()
+async def test_a_topic_is_created_and_deleted_by_clicks(window, console_process, example_broker):
+    await window.goto(console_process.url + "/topics")
+    await window.get_by_role("link", name="Create a topic").click()
+    await window.get_by_label("Name").fill("by-clicks")
+    await window.get_by_label("Partitions").fill("2")
+    await window.get_by_role("button", name="Check").click()
+    assert "--create --topic by-clicks --partitions 2" in await window.locator(".command").inner_text()
+    await window.get_by_role("button", name="Create the topic").click()
+    await window.get_by_role("heading", name="Topic by-clicks").wait_for()
+    async with AsyncAdmin(bootstrap_servers=example_broker.bootstrap_servers) as admin:
+        assert len((await admin.describe_topic("by-clicks")).partitions) == 2
+        await window.get_by_role("link", name="Delete the topic").click()
+        await window.get_by_role("button", name="Check").click()
+        await window.get_by_label("Type by-clicks to confirm").fill("by-clicks")
+        await window.get_by_role("button", name="Delete the topic").click()
+        await window.wait_for_url(re.compile("/topics$"))
+        assert "by-clicks" not in await admin.list_topics()
     assert window.faults == []
 
 
-def test_keys_filter_choose_and_open(window, console_process):
-    window.goto(console_process.url + "/topics")
-    window.keyboard.press("/")
-    window.keyboard.type("order")
-    window.keyboard.press("Enter")
-    window.wait_for_url(re.compile("q=order"))
-    window.keyboard.press("j")
-    window.keyboard.press("Enter")
-    window.wait_for_url(re.compile("/topics/orders$"))
-    window.keyboard.press("g")
-    window.keyboard.press("o")
-    window.wait_for_url(re.compile("/$"))
+async def test_keys_filter_choose_and_open(window, console_process):
+    await window.goto(console_process.url + "/topics")
+    await window.keyboard.press("/")
+    await window.keyboard.type("order")
+    await window.keyboard.press("Enter")
+    await window.wait_for_url(re.compile("q=order"))
+    await window.keyboard.press("j")
+    await window.keyboard.press("Enter")
+    await window.wait_for_url(re.compile("/topics/orders$"))
+    await window.keyboard.press("g")
+    await window.keyboard.press("o")
+    await window.wait_for_url(re.compile("/$"))
     assert window.faults == []

@@ -10,8 +10,9 @@ from headrace.console.actions.action import Action, Done, Preview
 from headrace.console.actions.topic_fields import TOPIC
 from headrace.console.fields import Field, Value
 from headrace.console.problems import BadFields
-from headrace.console.rendering import count_text, link
+from headrace.console.rendering import link
 from headrace.console.request import ConsoleRequest
+from headrace.console.texts import count_text
 
 #: DeleteRecords takes it for the end of the partition.
 _END = -1

@@ -8,8 +8,8 @@ from headrace.client.types import TopicPartition
 from headrace.console.actions.action import Action, Done, Preview
 from headrace.console.actions.topic_fields import TOPIC
 from headrace.console.fields import Value
-from headrace.console.rendering import count_text
 from headrace.console.request import ConsoleRequest
+from headrace.console.texts import count_text
 
 
 async def preview(request: ConsoleRequest) -> Preview:

@@ -1,7 +1,8 @@
 """Keeps answers for a moment: who asks meanwhile gets the same answer, and who asks at once waits for the same request.
 
 An answer that took long is kept for longer: at least as long as it took, so that a slow cluster is never asked more
-than half of the time. A failure is not kept. The number of answers is bounded; the oldest goes first.
+than half of the time. A failure is not kept. The number of answers is bounded; the oldest goes first. Answers that
+are no longer good are dropped, because lists of a large cluster are large.
 """
 
 from __future__ import annotations
@@ -38,14 +39,20 @@ class Cached:
             known = _Answer(asyncio.ensure_future(self._asked(key, seconds, ask)), float("inf"))
             known.asked.add_done_callback(_read_failure)
             self._answers[key] = known
-            while len(self._answers) > _MOST_ANSWERS:
-                self._answers.popitem(last=False)
+            self._drop_old(key)
         # A visitor who goes away must not end the request that others wait for.
         return cast(_T, await asyncio.shield(known.asked))
 
     def forget(self) -> None:
         """Forgets all answers, after a change."""
         self._answers.clear()
+
+    def _drop_old(self, wanted: Hashable) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for key in [key for key, each in self._answers.items() if each.good_until_ms <= now_ms and key != wanted]:
+            del self._answers[key]
+        while len(self._answers) > _MOST_ANSWERS:
+            self._answers.popitem(last=False)
 
     async def _asked(self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[_T]]) -> _T:
         begun_ms = self._clock.monotonic_ms()

@@ -25,6 +25,7 @@ from headrace.client.admin.types import (
 )
 from headrace.client.types import TopicPartition
 from headrace.console.cluster.cached import Cached
+from headrace.console.cluster.health import is_under_replicated
 from headrace.runtime.clock import Clock, SystemClock
 
 LIST_SECONDS = 1.0
@@ -32,7 +33,7 @@ LOG_DIRS_SECONDS = 10.0
 #: A partition whose leader does not answer is shown without offsets, instead of keeping the page waiting.
 _OFFSETS_TIMEOUT_MS = 3_000
 _MIN_ISR = "min.insync.replicas"
-_MIN_ISR_SECONDS = 60.0
+_NUMBERS_SECONDS = 60.0
 _RESOURCES_PER_REQUEST = 1_000
 
 
@@ -104,6 +105,23 @@ class ClusterReader:
 
         return await self._cached.get(("settings", resource), LIST_SECONDS, ask)
 
+    async def min_isr(self, topics: Iterable[TopicDescription]) -> dict[str, int]:
+        """``min.insync.replicas`` of the topics whose in-sync replicas may be too few.
+
+        Those are topics that are under-replicated, or have fewer replicas than the brokers' default. To ask for the
+        settings of all topics of a large cluster would take seconds.
+        """
+        brokers = (await self.cluster()).brokers
+        entries = await self.settings("broker", str(brokers[0].id)) if brokers else {}
+        default = entries.get(_MIN_ISR)
+        least = int(default.value) if default is not None and default.value else 1
+        suspects = sorted(
+            topic.name
+            for topic in topics
+            if any(is_under_replicated(each) or len(each.in_sync_replicas) < least for each in topic.partitions)
+        )
+        return await self.numbers(_MIN_ISR, suspects)
+
     async def log_dirs(self) -> Results[int, dict[str, LogDir]]:
         """The log dirs of each broker, by path, with the replicas in them."""
         return await self._cached.get("log dirs", LOG_DIRS_SECONDS, self.admin.describe_log_dirs)
@@ -117,23 +135,25 @@ class ClusterReader:
 
         return await self._cached.get(("sizes", topic), LOG_DIRS_SECONDS, ask)
 
-    async def min_isr(self, topics: Iterable[str]) -> dict[str, int]:
-        """``min.insync.replicas`` by topic. Brokers are asked once per minute: settings change rarely."""
-        resources = [ConfigResource("topic", name) for name in topics]
+    async def numbers(self, setting: str, topics: Iterable[str]) -> dict[str, int]:
+        """The value of a setting that is a number, by topic. Topics whose settings the user may not see are left out.
+
+        Brokers are asked at most once per minute: settings change rarely.
+        """
+        resources = tuple(ConfigResource("topic", name) for name in topics)
 
         async def ask() -> dict[str, int]:
             found: dict[str, int] = {}
             for begin in range(0, len(resources), _RESOURCES_PER_REQUEST):
-                some = resources[begin : begin + _RESOURCES_PER_REQUEST]
-                answer = await self.admin.describe_configs(some, names=[_MIN_ISR])
-                found |= {
-                    resource.name: int(entries[_MIN_ISR].value or 0)
-                    for resource, entries in answer.ok.items()
-                    if _MIN_ISR in entries
-                }
+                answer = await self.admin.describe_configs(
+                    resources[begin : begin + _RESOURCES_PER_REQUEST], names=[setting]
+                )
+                for resource, entries in answer.ok.items():
+                    if setting in entries:
+                        found[resource.name] = int(entries[setting].value or 0)
             return found
 
-        return await self._cached.get("min isr", _MIN_ISR_SECONDS, ask)
+        return await self._cached.get(("numbers", setting, resources), _NUMBERS_SECONDS, ask)
 
     async def groups(self) -> list[GroupListing]:
         """The groups that the user may see."""

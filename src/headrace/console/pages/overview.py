@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from headrace.client.admin.types import LogDir, Results
-from headrace.client.errors import HeadraceError
+from headrace.client.admin.types import LogDir, Results, TopicDescription
+from headrace.client.errors import BrokerError, HeadraceError
 from headrace.client.types import Node
 from headrace.console.cluster.health import Health, health_of
+from headrace.console.cluster.reader import ClusterReader
+from headrace.console.history.series import Series
 from headrace.console.pages.page import Page
+from headrace.console.pages.span import SPAN
 from headrace.console.request import ConsoleRequest
 
 
@@ -46,7 +49,7 @@ class BrokerRow:
 
 @dataclass(frozen=True)
 class Overview:
-    """The cluster at a glance.
+    """The cluster at a glance. The lines are empty as long as there are no samples.
 
     :ivar metadata_version: the finalized ``metadata.version``; None of a cluster with ZooKeeper.
     """
@@ -59,6 +62,7 @@ class Overview:
     internal_topics: int
     health: Health
     metadata_version: int | None
+    lines: tuple[Series, ...]
 
 
 async def read(request: ConsoleRequest) -> Overview:
@@ -85,9 +89,18 @@ async def read(request: ConsoleRequest) -> Overview:
         tuple(sorted({node.rack for node in found.brokers if node.rack})),
         sum(not topic.is_internal for topic in topics.values()),
         sum(topic.is_internal for topic in topics.values()),
-        health_of(topics.values(), await cluster.min_isr(topics)),
+        health_of(topics.values(), await _min_isr(cluster, topics)),
         None if version is None else version.highest,
+        await request.services.history.cluster_lines(request.text("span")),
     )
+
+
+async def _min_isr(cluster: ClusterReader, topics: dict[str, TopicDescription]) -> dict[str, int]:
+    """``min.insync.replicas`` by topic; empty if the user may not see settings."""
+    try:
+        return await cluster.min_isr(topics.values())
+    except BrokerError:
+        return {}
 
 
 def _broker_row(
@@ -116,4 +129,4 @@ def _disk(log_dir: LogDir) -> Disk:
     )
 
 
-PAGE = Page("/", "Overview", read, "overview.html", navigation="Overview", live_seconds=5)
+PAGE = Page("/", "Overview", read, "overview.html", query=(SPAN,), navigation="Overview", live_seconds=5)

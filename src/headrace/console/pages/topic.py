@@ -10,7 +10,10 @@ from headrace.client.types import TopicPartition
 from headrace.console.cluster.health import is_under_replicated
 from headrace.console.cluster.reader import Ends
 from headrace.console.fields import Field
+from headrace.console.history.series import Series
 from headrace.console.pages.page import Page
+from headrace.console.pages.span import SPAN
+from headrace.console.pages.topic_readers import Reader, topic_readers
 from headrace.console.request import ConsoleRequest
 
 _ROWS = 200
@@ -61,7 +64,7 @@ class SettingRow:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic. The partitions are cut; ``page`` chooses the part."""
+    """A topic. The partitions are cut; ``page`` chooses the part. Readers and lines are as of the last sample."""
 
     name: str
     id: UUID | None
@@ -72,6 +75,8 @@ class Topic:
     page: int
     pages: int
     size_bytes: int | None
+    readers: tuple[Reader, ...]
+    lines: tuple[Series, ...]
     settings: tuple[SettingRow, ...]
 
 
@@ -96,6 +101,8 @@ async def read(request: ConsoleRequest) -> Topic:
         page,
         pages,
         sum(sizes.values()) if sizes else None,
+        tuple((await topic_readers(request)).get(name, ())),
+        await request.services.history.topic_lines(name, request.text("span")),
         tuple(_setting_row(settings[each]) for each in sorted(settings)),
     )
 
@@ -139,7 +146,10 @@ PAGE = Page(
     "Topic {topic}",
     read,
     "topic.html",
-    query=(Field("page", kind="number", default=1, least=1, most=1_000_000, help="which partitions, from 1 on"),),
+    query=(
+        SPAN,
+        Field("page", kind="number", default=1, least=1, most=1_000_000, help="which partitions, from 1 on"),
+    ),
     section="/topics",
     live_seconds=3,
 )

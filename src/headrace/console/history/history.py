@@ -1,0 +1,95 @@
+"""Gives pages the samples: the last one, rates, and lines over the last hours."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headrace.console.cluster.reader import ClusterReader
+from headrace.console.history.sample import Sample, TopicRates
+from headrace.console.history.sampler import Sampler
+from headrace.console.history.series import Series, at_times, rates, values
+from headrace.console.history.store import Store
+from headrace.console.settings import Settings
+from headrace.runtime.clock import Clock
+
+#: The times that a page can show, by their names.
+SPANS_MS = {"15m": 900_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000}
+
+
+class History:
+    """The samples of one console. Without a client that may sample, there are none, and all lines are empty."""
+
+    def __init__(self, settings: Settings, clock: Clock, reader: ClusterReader | None) -> None:
+        """
+        :param reader: the cluster as the sampler may see it; None: nothing is sampled.
+        :raises ConfigError: if the file of the samples cannot be used.
+        """
+        self._clock = clock
+        self._store = Store(settings.data)
+        self.sampler: Sampler | None = None
+        if reader is not None:
+            self.sampler = Sampler(reader, self._store, clock, settings.sample_seconds)
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to sample."""
+        if self.sampler is not None:
+            self._running = asyncio.create_task(self.sampler.run())
+
+    async def close(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        self._store.close()
+
+    @property
+    def latest(self) -> Sample | None:
+        """The last sample; None if there is none yet."""
+        return None if self.sampler is None else self.sampler.latest
+
+    def rates(self, topic: str) -> TopicRates | None:
+        """How fast a topic grows now; None if it is not known."""
+        return None if self.sampler is None else self.sampler.rates(topic)
+
+    async def cluster_lines(self, span: str) -> tuple[Series, ...]:
+        """Lines of the whole cluster.
+
+        :param span: a key of ``SPANS_MS``.
+        """
+        rows = await asyncio.to_thread(self._store.totals, self._since(span))
+        records, size, read, lag, offline, under_replicated, disk = (
+            [(row[0], row[column]) for row in rows] for column in range(1, 8)
+        )
+        unwell = [(time_ms, some + more) for (time_ms, some), (_, more) in zip(offline, under_replicated, strict=True)]
+        return (
+            rates("Records written", "records per second", records),
+            rates("Bytes written", "bytes per second", size),
+            rates("Records read by groups", "records per second", read),
+            values("Lag of all groups", "records", lag),
+            values("Bytes on disk, all replicas", "bytes", disk),
+            values("Offline and under-replicated", "partitions", unwell),
+        )
+
+    async def topic_lines(self, topic: str, span: str) -> tuple[Series, ...]:
+        """Lines of a topic. The caller checks that the visitor may see the topic."""
+        since_ms = self._since(span)
+        times = await asyncio.to_thread(self._store.times, since_ms)
+        rows = await asyncio.to_thread(self._store.topic, topic, since_ms)
+        return (
+            rates("Records written", "records per second", at_times(times, rows, 1)),
+            rates("Bytes written", "bytes per second", at_times(times, rows, 2)),
+            values("Size", "bytes", at_times(times, rows, 2)),
+        )
+
+    async def group_lines(self, group: str, topic: str, span: str) -> tuple[Series, ...]:
+        """Lines of what a group reads of a topic. The caller checks that the visitor may see both."""
+        since_ms = self._since(span)
+        times = await asyncio.to_thread(self._store.times, since_ms)
+        rows = await asyncio.to_thread(self._store.group, group, topic, since_ms)
+        return (
+            rates(f"Records read of {topic}", "records per second", at_times(times, rows, 1)),
+            values(f"Lag in {topic}", "records", at_times(times, rows, 2)),
+        )
+
+    def _since(self, span: str) -> int:
+        return self._clock.wall_ms() - SPANS_MS[span]

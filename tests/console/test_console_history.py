@@ -1,0 +1,154 @@
+"""Samples, their file, and the charts that are made of them."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from headrace import Admin, Producer
+from headrace.client.types import TopicPartition
+from headrace.console.cluster.reader import ClusterReader
+from headrace.console.history import store as store_module
+from headrace.console.history.charts import chart
+from headrace.console.history.sample import GroupSample, Sample, TopicSample
+from headrace.console.history.sampler import Sampler
+from headrace.console.history.series import MOST_POINTS, Point, Series, at_times, rates, values
+from headrace.console.history.store import Store
+from headrace.properties import ConfigError
+from headrace.testing import ManualClock
+
+
+def sample(time_ms: int, end_offsets: int = 0, lag: int = 0, **topics: int) -> Sample:
+    found = {name: TopicSample(count, 10 * count) for name, count in {"t": end_offsets, **topics}.items()}
+    return Sample(time_ms, found, groups={("g", "t"): GroupSample(end_offsets - lag, lag)})
+
+
+@pytest.fixture
+def store():
+    store = Store(None)
+    yield store
+    store.close()
+
+
+def test_a_topic_has_a_row_per_change(store):
+    for second, count in enumerate((5, 5, 5, 8, 8)):
+        store.add(sample(second * 1_000, count))
+    assert store.topic("t", 0) == [(0, 5, 50), (3_000, 8, 80)]
+    assert store.topic("t", 2_000) == [(0, 5, 50), (3_000, 8, 80)]
+    assert store.topic("other", 0) == []
+    assert [row[:3] for row in store.totals(3_000)] == [(3_000, 8, 80), (4_000, 8, 80)]
+    assert store.group("g", "t", 0) == [(0, 5, 0), (3_000, 8, 0)]
+    assert at_times(store.times(1_000), store.topic("t", 1_000), 1) == [(1_000, 5), (2_000, 5), (3_000, 8), (4_000, 8)]
+
+
+def test_samples_are_there_after_a_restart(tmp_path):
+    for time_ms in (1_000, 2_000):
+        store = Store(tmp_path)
+        store.add(sample(time_ms, time_ms))
+        store.close()
+    store = Store(tmp_path)
+    assert store.topic("t", 0) == [(1_000, 1_000, 10_000), (2_000, 2_000, 20_000)]
+    store.close()
+
+
+def test_the_rows_are_bounded(monkeypatch):
+    monkeypatch.setattr(store_module, "_MOST_ROWS_IN_MEMORY", 300)
+    monkeypatch.setattr(store_module, "_PRUNE_EVERY", 10)
+    store = Store(None)
+    for second in range(1_000):
+        store.add(sample(second * 1_000, second))
+    kept = store.topic("t", 999_000) + store.topic("t", 0)
+    assert len(store.topic("t", 0)) < 300
+    assert kept[-1] == (999_000, 999, 9_990)
+    day_ms = 24 * 3_600_000
+    for second in range(20):
+        store.add(sample(2 * day_ms + second * 1_000, second))
+    assert store.times(0)[0] >= 2 * day_ms - day_ms
+    store.close()
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, None])
+def test_a_file_that_cannot_be_used_is_an_error(tmp_path, content):
+    path = tmp_path / "history.sqlite3"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"history\.sqlite3"):
+        Store(tmp_path)
+
+
+def test_rates_are_per_second_and_gaps_stay_gaps():
+    line = rates("r", "records per second", [(0, 0), (10_000, 50), (20_000, 50), (30_000, 10), (900_000, 20)])
+    assert [point.value for point in line.points] == [5.0, 0.0, 0.0, None]
+
+
+def test_long_lines_are_thinned():
+    line = values("v", "bytes", [(time_ms, time_ms) for time_ms in range(10_000)])
+    assert len(line.points) <= MOST_POINTS
+    assert line.points[-1] == Point(9_999, 9_999.0)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        (),
+        (Point(0, None),),
+        (Point(0, 5.0),),
+        (Point(0, 0.001), Point(5, None), Point(9, 1e15)),
+        (Point(0, 0), Point(1, 0)),
+    ],
+)
+def test_a_chart_is_well_formed_whatever_the_line(points):
+    hostile = "<script>\"&'"
+    found = ElementTree.fromstring(chart(Series(hostile, "bytes", points)))
+    assert found.find("figcaption").text.startswith(hostile)
+    svg = found.find("svg")
+    assert hostile in svg.get("aria-label")
+    for path in svg.iter("path"):
+        numbers = [float(each) for each in re.findall(r"[\d.]+", path.get("d"))]
+        assert all(0 <= number <= 401 for number in numbers)
+
+
+async def test_the_sampler_reads_topics_groups_and_rates(broker):
+    clock = ManualClock()
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    with Admin(servers) as admin:
+        admin.create_topic("sampled", num_partitions=2)
+        admin.alter_group_offsets("reader", {TopicPartition("sampled", 0): 0})
+    reader, store = ClusterReader(servers, clock), Store(None)
+    sampler = Sampler(reader, store, clock, 10)
+    assert sampler.latest is None
+    assert sampler.rates("sampled") is None
+    await sampler.sample()
+    with Producer(servers) as producer:
+        for _ in range(30):
+            producer.send("sampled", value=b"x", partition=0)
+    clock.advance(10_000)
+    await sampler.sample()
+    assert sampler.latest.topics["sampled"].end_offsets == 30
+    assert sampler.latest.topics["sampled"].size_bytes > 0
+    assert sampler.latest.groups["reader", "sampled"] == GroupSample(0, 30)
+    assert sampler.rates("sampled").records == 3.0
+    assert sampler.rates("sampled").bytes > 0
+    assert [row[1] for row in store.topic("sampled", 0)] == [0, 30]
+    await reader.close()
+    store.close()
+
+
+async def test_pages_show_the_last_sample(console, broker):
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("shown")
+        admin.alter_group_offsets("shown-reader", {TopicPartition("shown", 0): 0})
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("shown", value=b"x")
+    assert (await console.json("/api/overview"))["lines"][0]["points"] == []
+    await console.services.history.sampler.sample()
+    (row,) = (await console.json("/api/topics?q=shown"))["topics"]["rows"]
+    assert (row["groups"], row["lag"], row["size_bytes"] > 0) == (1, 1, True)
+    topic = await console.json("/api/topics/shown")
+    assert topic["readers"] == [{"group": "shown-reader", "lag": 1}]
+    assert topic["lines"][2]["points"][-1]["value"] == row["size_bytes"]
+    assert "<svg" in await console.page("/topics/shown?span=24h")
