@@ -52,7 +52,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "import-linter": "a command of script/test",
         "lz4": "a codec of the clients in tests/interop",
         "mypy": "a command of script/test",
-        "pytest-asyncio": "a plugin of pytest",
         "pytest-randomly": "a plugin of pytest",
         "pytest-timeout": "a plugin of pytest",
         "pytest-xdist": "a plugin of pytest",

@@ -54,7 +54,7 @@ def test_samples_are_there_after_a_restart(tmp_path):
 
 
 def test_the_rows_are_bounded(monkeypatch):
-    monkeypatch.setattr(store_module, "_MOST_ROWS_IN_MEMORY", 300)
+    monkeypatch.setattr(store_module, "MOST_ROWS_IN_MEMORY", 300)
     monkeypatch.setattr(store_module, "_PRUNE_EVERY", 10)
     store = Store(None)
     for second in range(1_000):

@@ -39,7 +39,7 @@ OTHER_FLAGS = {
 }
 FLAGS = [(command, "--command-config") for command in ARGUMENTS] + list(OTHER_FLAGS.items())
 #: Commands that have their own tests.
-_ELSEWHERE = {"mirror-maker", "acls", "delegation-tokens", "registry"}
+_ELSEWHERE = {"mirror-maker", "acls", "delegation-tokens", "registry", "console"}
 
 
 def test_every_command_that_takes_a_file_is_tried():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from headrace.console.cluster.reader import ClusterReader
 from headrace.console.history.sample import Sample, TopicRates
@@ -14,6 +15,13 @@ from headrace.runtime.clock import Clock
 
 #: The times that a page can show, by their names.
 SPANS_MS = {"15m": 900_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000}
+
+
+class GroupLines(NamedTuple):
+    """The progress of a group in a topic."""
+
+    read: Series
+    lag: Series
 
 
 class History:
@@ -81,14 +89,14 @@ class History:
             values("Size", "bytes", at_times(times, rows, 2)),
         )
 
-    async def group_lines(self, group: str, topic: str, span: str) -> tuple[Series, ...]:
-        """Lines of what a group reads of a topic. The caller checks that the visitor may see both."""
+    async def group_lines(self, group: str, topic: str, span: str) -> GroupLines:
+        """Lines of the progress of a group in a topic. The caller checks that the visitor may see both."""
         since_ms = self._since(span)
         times = await asyncio.to_thread(self._store.times, since_ms)
         rows = await asyncio.to_thread(self._store.group, group, topic, since_ms)
-        return (
-            rates(f"Records read of {topic}", "records per second", at_times(times, rows, 1)),
-            values(f"Lag in {topic}", "records", at_times(times, rows, 2)),
+        return GroupLines(
+            rates(f"Records of {topic} read by {group}", "records per second", at_times(times, rows, 1)),
+            values(f"Lag of {group} in {topic}", "records", at_times(times, rows, 2)),
         )
 
     def _since(self, span: str) -> int:

@@ -19,7 +19,7 @@ class TopicSample(NamedTuple):
 
 
 class GroupSample(NamedTuple):
-    """What a group has read of a topic at one moment.
+    """The progress of a group in a topic at one moment.
 
     :ivar committed: the sum of its committed offsets.
     :ivar lag: how many records it has not read.

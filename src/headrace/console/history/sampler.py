@@ -113,7 +113,7 @@ class Sampler:
             return Results()
 
     async def _groups(self, ends: dict[TopicPartition, int]) -> dict[tuple[str, str], GroupSample]:
-        """What groups have read, of at most 500 groups. Groups that the sampler may not see are left out."""
+        """The progress of at most 500 groups. Groups that the sampler may not see are left out."""
         found: dict[tuple[str, str], GroupSample] = {}
         turn = asyncio.Semaphore(_GROUPS_AT_ONCE)
 

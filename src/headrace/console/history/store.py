@@ -20,8 +20,8 @@ from headrace.console.history.sample import Sample
 from headrace.properties import ConfigError
 
 _LONGEST_MS = 24 * 3_600_000
-_MOST_ROWS_IN_FILE = 2_000_000
-_MOST_ROWS_IN_MEMORY = 50_000
+MOST_ROWS_IN_FILE = 2_000_000
+MOST_ROWS_IN_MEMORY = 50_000
 #: Old rows are deleted after this many samples.
 _PRUNE_EVERY = 50
 _VERSION = 1
@@ -54,7 +54,7 @@ class Store:
         :raises ConfigError: if the file cannot be used.
         """
         path = None if folder is None else folder / "history.sqlite3"
-        self._most_rows = _MOST_ROWS_IN_MEMORY if path is None else _MOST_ROWS_IN_FILE
+        self._most_rows = MOST_ROWS_IN_MEMORY if path is None else MOST_ROWS_IN_FILE
         self._lock = Lock()
         self._ids: dict[str, int] = {}
         self._last: Sample | None = None

@@ -17,6 +17,7 @@ from headrace.console.pages.topic_readers import Reader, topic_readers
 from headrace.console.request import ConsoleRequest
 
 _ROWS = 200
+_LAG_LINES = 3
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ async def read(request: ConsoleRequest) -> Topic:
     ends = await cluster.ends(led)
     sizes = await cluster.sizes(name)
     settings = await cluster.settings("topic", name)
+    readers = tuple((await topic_readers(request)).get(name, ()))
     return Topic(
         name,
         topic.id,
@@ -101,10 +103,19 @@ async def read(request: ConsoleRequest) -> Topic:
         page,
         pages,
         sum(sizes.values()) if sizes else None,
-        tuple((await topic_readers(request)).get(name, ())),
-        await request.services.history.topic_lines(name, request.text("span")),
+        readers,
+        await _lines(request, readers),
         tuple(_setting_row(settings[each]) for each in sorted(settings)),
     )
+
+
+async def _lines(request: ConsoleRequest, readers: tuple[Reader, ...]) -> tuple[Series, ...]:
+    """Lines of the topic, and of the lag of the groups that are farthest behind."""
+    history, topic, span = request.services.history, request.text("topic"), request.text("span")
+    lines = list(await history.topic_lines(topic, span))
+    behind = sorted(readers, key=lambda reader: -reader.lag)[:_LAG_LINES]
+    lines += [(await history.group_lines(reader.group, topic, span)).lag for reader in behind]
+    return tuple(lines)
 
 
 def _partition_row(
