@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import xml.etree.ElementTree as ElementTree
+from contextlib import closing
 
 import pytest
+from console_harness import Elements
 
 from headrace import Admin, Producer
 from headrace.client.types import TopicPartition
@@ -55,18 +58,29 @@ def test_samples_are_there_after_a_restart(tmp_path):
 
 def test_the_rows_are_bounded(monkeypatch):
     monkeypatch.setattr(store_module, "MOST_ROWS_IN_MEMORY", 300)
-    monkeypatch.setattr(store_module, "_PRUNE_EVERY", 10)
     store = Store(None)
     for second in range(1_000):
-        store.add(sample(second * 1_000, second))
-    kept = store.topic("t", 999_000) + store.topic("t", 0)
-    assert len(store.topic("t", 0)) < 300
-    assert kept[-1] == (999_000, 999, 9_990)
-    day_ms = 24 * 3_600_000
-    for second in range(20):
-        store.add(sample(2 * day_ms + second * 1_000, second))
-    assert store.times(0)[0] >= 2 * day_ms - day_ms
+        store.add(sample(second * 1_000, second, idle=7))
+    assert 100 < len(store.topic("t", 0)) < 300
+    assert store.topic("t", 0)[-1] == (999_000, 999, 9_990)
+    assert store.topic("idle", 998_000) == [(0, 7, 70)]
+    assert len(store.times(0)) == 1_000
     store.close()
+
+
+def test_rows_are_kept_for_a_day_and_names_as_long_as_their_rows(monkeypatch, tmp_path):
+    monkeypatch.setattr(store_module, "MOST_ROWS_IN_FILE", 100)
+    day_ms = 24 * 3_600_000
+    store = Store(tmp_path)
+    store.add(sample(0, 1, idle=7, gone=1))
+    for second in range(100):
+        store.add(sample(2 * day_ms + second * 1_000, second, idle=7))
+    assert store.times(0)[0] == 2 * day_ms
+    assert store.topic("gone", 0) == []
+    assert store.topic("idle", 2 * day_ms) == [(0, 7, 70)]
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "history.sqlite3")) as database:
+        assert {name for (name,) in database.execute("SELECT name FROM names")} == {"t", "g", "idle"}
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, None])
@@ -136,6 +150,19 @@ async def test_the_sampler_reads_topics_groups_and_rates(broker):
     assert [row[1] for row in store.topic("sampled", 0)] == [0, 30]
     await reader.close()
     store.close()
+
+
+async def test_hostile_names_of_groups_are_only_text(console, broker):
+    hostile = "<script>alert(1)</script>\"'<img src=x onerror=alert(1)>"
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("read-by-a-hostile-group")
+        admin.alter_group_offsets(hostile, {TopicPartition("read-by-a-hostile-group", 0): 0})
+    await console.services.history.sampler.sample()
+    page = Elements(await console.page("/topics/read-by-a-hostile-group"))
+    assert hostile in page.text
+    assert any(hostile in (each.get("aria-label") or "") for each in page.named("svg"))
+    assert [each["src"] for each in page.named("script")] == ["/static/console.js"]
+    assert page.named("img") == []
 
 
 async def test_pages_show_the_last_sample(console, broker):

@@ -12,7 +12,7 @@ from headrace import Admin, Producer
 def orders(broker) -> str:
     """A topic with three partitions, records in one of them, and a setting of its own."""
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        admin.create_topic("orders", num_partitions=3, configs={"max.message.bytes": 60_000})
+        admin.create_topic("orders", num_partitions=3, configs={"max.message.bytes": 60_000, "retention.ms": 5_000})
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(5):
             producer.send("orders", value=b"%d" % number, partition=1)
@@ -52,6 +52,7 @@ async def test_a_topic_shows_offsets_and_where_settings_come_from(console, order
     assert settings["max.message.bytes"]["value"] == "60000"
     assert settings["max.message.bytes"]["default"] == "1048588"
     assert settings["max.message.bytes"]["is_own"]
+    assert settings["retention.ms"]["default"] == "604800000"
     assert not settings["cleanup.policy"]["is_own"]
     assert "retention.ms" in Elements(await console.page("/topics/orders")).text
 

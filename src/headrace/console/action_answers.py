@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from logging import getLogger
 from typing import Any
 
 from starlette.requests import Request
@@ -27,6 +28,7 @@ from headrace.console.request import ConsoleRequest
 from headrace.console.services import Services
 from headrace.console.visitors import address_of, session_of
 
+logger = getLogger(__name__)
 _LONGEST_SECONDS = 120.0
 _STEP, _TYPED = "step", "typed"
 
@@ -94,7 +96,10 @@ class ActionAnswers:
             raise
         finally:
             asked.cluster.forget()
-            write(user, address, self._action.name, shown, outcome)
+            try:
+                write(user, address, self._action.name, shown, outcome)
+            except OSError as error:  # The change was made; its answer must say so.
+                logger.error("the outcome of %s (%s) is not in the audit log: %s", self._action.name, outcome, error)
 
     def _shown(self, values: Mapping[str, Value]) -> dict[str, object]:
         """The values as the audit log may have them."""

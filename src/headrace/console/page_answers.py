@@ -33,6 +33,8 @@ _LONGEST_SECONDS = 60.0
 #: A browser opens the stream again when it ends. So a page that nobody closed does not keep its session for ever.
 _STREAM_SECONDS = 600.0
 _RETRY_MS = 3_000
+#: How long a live page keeps a console that ends.
+_TICK_SECONDS = 0.5
 
 
 class PageAnswers:
@@ -83,15 +85,25 @@ class PageAnswers:
             yield f"retry: {_RETRY_MS}\n\n".encode()
             loop = asyncio.get_running_loop()
             end, sent = loop.time() + _STREAM_SECONDS, b""
-            while loop.time() < end and self._services.sessions.find(asked.session.id) is not None:
+            while loop.time() < end and not self._has_ended(asked.session):
                 event = await self._event(asked)
                 digest = sha256(event).digest()
                 # A comment shows that the connection is alive, and ends the stream if it is not.
                 yield b": same\n\n" if digest == sent else event
                 sent = digest
-                await asyncio.sleep(self._page.live_seconds)
+                await self._rest()
         finally:
             asked.session.streams -= 1
+
+    def _has_ended(self, session: Session) -> bool:
+        return self._services.is_stopping() or self._services.sessions.find(session.id) is None
+
+    async def _rest(self) -> None:
+        """Waits until the page is read again, and ends earlier if the console does."""
+        left_seconds = self._page.live_seconds
+        while left_seconds > 0 and not self._services.is_stopping():
+            await asyncio.sleep(min(_TICK_SECONDS, left_seconds))
+            left_seconds -= _TICK_SECONDS
 
     async def _event(self, asked: ConsoleRequest) -> bytes:
         try:

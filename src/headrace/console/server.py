@@ -25,6 +25,7 @@ async def serve(settings: Settings) -> None:
         protection = replace(protection, allows_insecure=True)
     try:
         server = AsgiServer(build_application(services), settings.host, settings.port, protection)
+        services.is_stopping = lambda: server.is_stopping
         try:
             services.history.start()
             shown = f"[{settings.host}]" if ":" in settings.host else settings.host

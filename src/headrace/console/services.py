@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.console.cluster.reader import ClusterReader
@@ -16,10 +17,15 @@ from headrace.runtime.clock import Clock, SystemClock
 
 @dataclass
 class Services:
-    """The parts of one console. ``reader`` is for visitors without a login; None if the console asks for one."""
+    """The parts of one console.
+
+    :ivar is_stopping: whether the server is about to end. Live pages end then.
+    :ivar reader: for visitors without a login; None if the console asks for one.
+    """
 
     settings: Settings
     clock: Clock
+    is_stopping: Callable[[], bool] = lambda: False
     sessions: Sessions = field(init=False)
     audit: AuditLog = field(init=False)
     hosts: Hosts = field(init=False)

@@ -17,4 +17,5 @@ def fill(bootstrap_servers: str) -> None:
         with Producer(bootstrap_servers=bootstrap_servers) as producer:
             for number in range(50):
                 producer.send("orders", key=b"customer-%d" % (number % 5), value=b'{"number": %d}' % number)
-        admin.alter_group_offsets("billing", {TopicPartition("orders", partition): 2 for partition in range(3)})
+        for group in ("billing", "<img src=x onerror=alert(1)>"):
+            admin.alter_group_offsets(group, {TopicPartition("orders", partition): 2 for partition in range(3)})

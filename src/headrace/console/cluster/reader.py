@@ -23,6 +23,7 @@ from headrace.client.admin.types import (
     Results,
     TopicDescription,
 )
+from headrace.client.errors import BrokerError
 from headrace.client.types import TopicPartition
 from headrace.console.cluster.cached import Cached
 from headrace.console.cluster.health import is_under_replicated
@@ -111,9 +112,7 @@ class ClusterReader:
         Those are topics that are under-replicated, or have fewer replicas than the brokers' default. To ask for the
         settings of all topics of a large cluster would take seconds.
         """
-        brokers = (await self.cluster()).brokers
-        entries = await self.settings("broker", str(brokers[0].id)) if brokers else {}
-        default = entries.get(_MIN_ISR)
+        default = (await self.broker_settings()).get(_MIN_ISR)
         least = int(default.value) if default is not None and default.value else 1
         suspects = sorted(
             topic.name
@@ -125,6 +124,18 @@ class ClusterReader:
     async def log_dirs(self) -> Results[int, dict[str, LogDir]]:
         """The log dirs of each broker, by path, with the replicas in them."""
         return await self._cached.get("log dirs", LOG_DIRS_SECONDS, self.admin.describe_log_dirs)
+
+    async def broker_settings(self) -> dict[str, ConfigEntry]:
+        """The settings of one broker, which give the defaults of topics. Empty if the user may not see them."""
+
+        async def ask() -> dict[str, ConfigEntry]:
+            brokers = (await self.cluster()).brokers
+            try:
+                return await self.settings("broker", str(brokers[0].id)) if brokers else {}
+            except BrokerError:
+                return {}
+
+        return await self._cached.get("broker settings", _NUMBERS_SECONDS, ask)
 
     async def sizes(self, topic: str) -> dict[TopicPartition, int]:
         """The bytes of each partition on the disk of its largest replica. Empty if the user may not see log dirs."""

@@ -1,9 +1,10 @@
 """Keeps samples in SQLite: the file ``history.sqlite3`` of the data folder, or memory.
 
-A row per sample has the totals of the cluster. A topic, and what a group has read of a topic, have a row only for
-samples in which they changed, so an idle topic costs nothing. Samples older than a day go, and the oldest ones earlier
-if there are too many rows; SQLite uses their space again, so the file stays bounded. A crash of the host may lose the
-last samples, and never damages older ones. A file that is not usable is an error at the start of the console.
+A row per sample has the totals of the cluster. A topic, and the progress of a group in a topic, have a row only for
+samples in which they changed, so an idle topic costs nothing. Rows go after a day, or earlier if there are too many;
+the newest row before that time stays, because it tells the state from then on. SQLite uses the space of deleted rows
+again, so the file stays bounded. A crash of the host may lose the last samples, and never damages older ones. A file
+that is not usable is an error at the start of the console.
 
 All methods block for some milliseconds. The sampler and the pages call them on a thread.
 """
@@ -22,8 +23,8 @@ from headrace.properties import ConfigError
 _LONGEST_MS = 24 * 3_600_000
 MOST_ROWS_IN_FILE = 2_000_000
 MOST_ROWS_IN_MEMORY = 50_000
-#: Old rows are deleted after this many samples.
-_PRUNE_EVERY = 50
+#: Old rows are deleted when this part of the bound was added.
+_PRUNE_PART = 10
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS samples (
@@ -58,7 +59,7 @@ class Store:
         self._lock = Lock()
         self._ids: dict[str, int] = {}
         self._last: Sample | None = None
-        self._samples = 0
+        self._added = 0
         try:
             self._database = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
             self._database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-2000;")
@@ -85,9 +86,9 @@ class Store:
             self._database.execute("BEGIN")
             try:
                 self._write(sample)
-                self._samples += 1
-                if self._samples % _PRUNE_EVERY == 1:
-                    self._prune(sample.time_ms)
+                if self._added * _PRUNE_PART >= self._most_rows or self._last is None:
+                    self._prune(sample)
+                    self._added = 0
             except BaseException:
                 self._database.execute("ROLLBACK")
                 self._ids = {name: number for number, name in self._database.execute("SELECT id, name FROM names")}
@@ -111,6 +112,7 @@ class Store:
             if before is None or before.groups.get((group, topic)) != found
         ]
         self._database.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?)", groups)
+        self._added += 1 + len(topics) + len(groups)
 
     def _id(self, name: str) -> int:
         if name not in self._ids:
@@ -119,17 +121,44 @@ class Store:
             self._ids[name] = cursor.lastrowid
         return self._ids[name]
 
-    def _prune(self, now_ms: int) -> None:
+    def _prune(self, sample: Sample) -> None:
         """Deletes old rows. If there are too many, an eighth of the time goes until there are few enough."""
+        now_ms = sample.time_ms
         begin_ms = now_ms - _LONGEST_MS
+        self._database.execute("DELETE FROM samples WHERE time_ms < ?", (begin_ms,))
+        self._forget_gone(sample, begin_ms)
         while True:
-            for table in ("samples", "topics", "groups"):
-                self._database.execute(f"DELETE FROM {table} WHERE time_ms < ?", (begin_ms,))
+            for table, key in (("topics", "topic"), ("groups", "consumer_group, topic")):
+                self._database.execute(
+                    f"DELETE FROM {table} WHERE time_ms < ?1 AND ({key}, time_ms) NOT IN "
+                    f"(SELECT {key}, max(time_ms) FROM {table} WHERE time_ms <= ?1 GROUP BY {key})",
+                    (begin_ms,),
+                )
             counts = [self._database.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("topics", "groups")]
             if sum(counts) <= self._most_rows or begin_ms >= now_ms:
                 return
-            (oldest_ms,) = self._database.execute("SELECT min(time_ms) FROM samples").fetchone()
-            begin_ms = oldest_ms + max(1, (now_ms - oldest_ms) // 8)
+            (oldest_ms,) = self._database.execute(
+                "SELECT min(time_ms) FROM (SELECT time_ms FROM topics UNION ALL SELECT time_ms FROM groups)"
+                " WHERE time_ms > ?",
+                (begin_ms,),
+            ).fetchone()
+            begin_ms = now_ms if oldest_ms is None else oldest_ms + max(1, (now_ms - oldest_ms) // 8)
+
+    def _forget_gone(self, sample: Sample, begin_ms: int) -> None:
+        """Deletes the old rows of topics and groups that are gone, and names that nothing uses any more."""
+        alive = {(self._ids[name],) for name in {*sample.topics, *(group for group, _ in sample.groups)}}
+        self._database.execute("CREATE TEMP TABLE IF NOT EXISTS alive (id INTEGER PRIMARY KEY)")
+        self._database.execute("DELETE FROM alive")
+        self._database.executemany("INSERT INTO alive VALUES (?)", alive)
+        for table, column in (("topics", "topic"), ("groups", "topic"), ("groups", "consumer_group")):
+            self._database.execute(
+                f"DELETE FROM {table} WHERE time_ms < ? AND {column} NOT IN (SELECT id FROM alive)", (begin_ms,)
+            )
+        self._database.execute(
+            "DELETE FROM names WHERE id NOT IN (SELECT id FROM alive UNION SELECT topic FROM topics UNION "
+            "SELECT topic FROM groups UNION SELECT consumer_group FROM groups)"
+        )
+        self._ids = {name: number for number, name in self._database.execute("SELECT id, name FROM names")}
 
     # -- reading
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from headrace.client.admin.types import ConfigEntry, PartitionDescription
 from headrace.client.types import TopicPartition
+from headrace.console.cluster.defaults import default_of
 from headrace.console.cluster.health import is_under_replicated
 from headrace.console.cluster.reader import Ends
 from headrace.console.fields import Field
@@ -92,6 +94,7 @@ async def read(request: ConsoleRequest) -> Topic:
     ends = await cluster.ends(led)
     sizes = await cluster.sizes(name)
     settings = await cluster.settings("topic", name)
+    broker = await cluster.broker_settings()
     readers = tuple((await topic_readers(request)).get(name, ()))
     return Topic(
         name,
@@ -105,7 +108,7 @@ async def read(request: ConsoleRequest) -> Topic:
         sum(sizes.values()) if sizes else None,
         readers,
         await _lines(request, readers),
-        tuple(_setting_row(settings[each]) for each in sorted(settings)),
+        tuple(_setting_row(settings[each], broker) for each in sorted(settings)),
     )
 
 
@@ -136,14 +139,13 @@ def _partition_row(
     )
 
 
-def _setting_row(entry: ConfigEntry) -> SettingRow:
+def _setting_row(entry: ConfigEntry, broker: Mapping[str, ConfigEntry]) -> SettingRow:
     is_own = entry.source == "DYNAMIC_TOPIC_CONFIG"
-    below = [synonym.value for synonym in entry.synonyms if synonym.source != "DYNAMIC_TOPIC_CONFIG"]
     return SettingRow(
         entry.name,
         entry.value,
         entry.source,
-        below[0] if below else (None if is_own else entry.value),
+        default_of(entry, broker),
         entry.type,
         is_own,
         entry.is_sensitive,
