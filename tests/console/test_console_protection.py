@@ -8,6 +8,11 @@ from console_harness import BASE, Elements
 from headrace.console.actions.table import ACTIONS
 from headrace.console.protection.headers import HEADERS
 from headrace.console.protection.hosts import Hosts
+from headrace.console.server import needed_protection
+from headrace.console.settings import Settings
+from headrace.http_endpoints.access import Access
+from headrace.http_endpoints.protection import Protection
+from headrace.properties import ConfigError
 
 _PATHS = ("/", "/topics", "/nope", "/api/nope", "/static/console.css", "/api/openapi.json", "/actions/create-topic")
 
@@ -104,3 +109,32 @@ async def test_a_form_is_not_read_as_something_else(console):
     headers = {"content-type": "text/plain", "origin": BASE}
     answer = await console.browser.post("/actions/create-topic", content=b"topic=x", headers=headers)
     assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("certificate", "secret", "needs_login", "is_allowed"),
+    [
+        ("", "", False, False),
+        ("", "", True, False),
+        ("c.pem", "", False, False),
+        ("c.pem", "", True, True),
+        ("c.pem", "alice:secret", False, True),
+        ("", "alice:secret", True, False),
+    ],
+)
+def test_an_open_address_needs_tls_and_a_secret(certificate, secret, needs_login, is_allowed):
+    given = Protection(certificate=certificate, access=Access(basic=secret))
+    protection = needed_protection(Settings(needs_login=needs_login, protection=given))
+    protection.check_address("127.0.0.1", "")
+    if is_allowed:
+        protection.check_address("0.0.0.0", "")
+    else:
+        with pytest.raises(ConfigError, match=r"other hosts can reach 0\.0\.0\.0"):
+            protection.check_address("0.0.0.0", "")
+
+
+async def test_masked_fields_are_not_in_the_audit_log(open_console):
+    console = await open_console(masks=("value",))
+    await console.call("change-topic-setting", topic="none", setting="retention.ms", value="4711")
+    assert [line["fields"]["value"] for line in console.audit_lines()] == ["***", "***"]
+    assert console.audit_lines()[1]["outcome"].startswith("failed: ")

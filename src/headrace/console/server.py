@@ -9,6 +9,7 @@ from headrace.console.application import build_application
 from headrace.console.services import Services
 from headrace.console.settings import Settings
 from headrace.http_endpoints.asgi_server import AsgiServer
+from headrace.http_endpoints.protection import Protection
 
 
 async def serve(settings: Settings) -> None:
@@ -19,12 +20,8 @@ async def serve(settings: Settings) -> None:
     :raises ConfigError: if the address or the data folder cannot be used.
     """
     services = Services.open(settings)
-    protection = settings.protection
-    if settings.needs_login and protection.certificate:
-        # The login of the cluster is the secret that an address needs that other hosts reach.
-        protection = replace(protection, allows_insecure=True)
     try:
-        server = AsgiServer(build_application(services), settings.host, settings.port, protection)
+        server = AsgiServer(build_application(services), settings.host, settings.port, needed_protection(settings))
         services.is_stopping = lambda: server.is_stopping
         try:
             services.history.start()
@@ -36,3 +33,11 @@ async def serve(settings: Settings) -> None:
             server.close()
     finally:
         await services.close()
+
+
+def needed_protection(settings: Settings) -> Protection:
+    """The protection of HTTP. With TLS, the login of the cluster is the secret that an open address needs."""
+    protection = settings.protection
+    if settings.needs_login and protection.certificate:
+        return replace(protection, allows_insecure=True)
+    return protection

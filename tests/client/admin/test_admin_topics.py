@@ -49,6 +49,8 @@ async def test_topics_are_described_and_asking_creates_none(admin: AsyncAdmin, t
     assert described.id == (await admin.list_topics())[topic].id
     leader = described.partitions[0].leader_id
     assert described.partitions[0].replicas == described.partitions[0].in_sync_replicas == (leader,)
+    every = (await admin.describe_topics()).value(topic)
+    assert (every.id, [each.replicas for each in every.partitions]) == (described.id, [(leader,)] * 3)
     with pytest.raises(UnknownTopic, match=f"no topic '{missing}'"):
         found.value(missing)
     offset = await admin.list_offsets({TopicPartition(missing, 0): "latest"})
