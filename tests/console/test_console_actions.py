@@ -91,6 +91,8 @@ _VALUES = {
     "add-partitions": {"topic": "t", "partitions": 2},
     "change-topic-setting": {"topic": "t", "setting": "a", "value": "b,c", "restore": False},
     "delete-records": {"topic": "t", "partition": 1, "before_offset": 3},
+    "produce-record": {"topic": "t"},
+    "copy-record": {"topic": "t", "partition": 1, "offset": 3},
 }
 
 

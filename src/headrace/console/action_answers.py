@@ -104,6 +104,9 @@ class ActionAnswers:
     def _shown(self, values: Mapping[str, Value]) -> dict[str, object]:
         """The values as the audit log may have them."""
         hidden = {field.name for field in self._action.fields if field.is_secret} | set(self._services.settings.masks)
+        data = {field.name for field in self._action.fields if field.is_data}
+        masked = self._services.records.decoder.masked_text
+        values = {name: masked(str(value)) if name in data else value for name, value in values.items()}
         return {name: HIDDEN if name in hidden else value for name, value in values.items()}
 
     def _check_typed(self, asked: ConsoleRequest, typed: str) -> None:

@@ -26,6 +26,7 @@ from headrace.console.page_answers import PageAnswers
 from headrace.console.pages.table import PAGES
 from headrace.console.problems import ConsoleError, NeedsLogin, NotFound
 from headrace.console.protection.headers import Application, Receive, Scope, Send, with_headers
+from headrace.console.record_answers import RecordAnswers
 from headrace.console.rendering import FOLDER
 from headrace.console.services import Services
 
@@ -73,6 +74,12 @@ def _routes(services: Services, entrance: Entrance, guarded: Callable[[_Endpoint
         route("/login", entrance.form),
         route("/login", entrance.log_in, "POST"),
         route("/logout", entrance.log_out, "POST"),
+    ]
+    record_answers = RecordAnswers(services)
+    routes += [
+        route("/topics/{topic}/tail/events", record_answers.tail),
+        route("/topics/{topic}/search/download", record_answers.found),
+        route("/topics/{topic}/records/{partition}/{offset}/download", record_answers.value),
     ]
     for action in ACTIONS:
         answers = ActionAnswers(services, action)

@@ -27,6 +27,7 @@ class Field:
     :param longest: the most characters of a text.
     :param check: returns what is wrong with a value, or an empty text.
     :param is_fixed: whether the page that links to the form gives the value, so that the form only shows it.
+    :param is_data: whether the value becomes a part of a record, so that masks hide its fields in the audit log.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Field:
     longest: int = _LONGEST
     check: Callable[[str], str] | None = None
     is_fixed: bool = False
+    is_data: bool = False
 
     @property
     def title(self) -> str:

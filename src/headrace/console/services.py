@@ -10,6 +10,7 @@ from headrace.console.history.history import History
 from headrace.console.protection.audit import AuditLog
 from headrace.console.protection.hosts import Hosts
 from headrace.console.protection.sessions import Sessions
+from headrace.console.records.record_services import RecordServices
 from headrace.console.settings import Settings
 from headrace.properties import ConfigError
 from headrace.runtime.clock import Clock, SystemClock
@@ -29,6 +30,7 @@ class Services:
     sessions: Sessions = field(init=False)
     audit: AuditLog = field(init=False)
     hosts: Hosts = field(init=False)
+    records: RecordServices = field(init=False)
     history: History = field(init=False)
     reader: ClusterReader | None = field(init=False)
     _sampling: ClusterReader | None = field(init=False)
@@ -52,6 +54,7 @@ class Services:
         self.sessions = Sessions(self.clock)
         self.audit = AuditLog(settings.data, self.clock)
         self.hosts = Hosts(settings.host, settings.allowed_hosts)
+        self.records = RecordServices(settings)
         self.reader = None if settings.needs_login else ClusterReader(settings.clients, self.clock)
         # Without a login, the sampler has the rights of all visitors, and asks by the same client.
         self._sampling = self.reader
@@ -60,6 +63,7 @@ class Services:
         self.history = History(settings, self.clock, self._sampling)
 
     async def close(self) -> None:
+        await self.records.close()
         await self.history.close()
         await self.sessions.close()
         for reader in {self.reader, self._sampling}:

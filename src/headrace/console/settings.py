@@ -18,6 +18,7 @@ class Settings:
     :param project: the folder of a project of views; None if there is none.
     :param data: the folder for samples and the audit log; None: samples stay in memory, audit lines go to the log.
     :param masks: the names of fields whose values no page shows.
+    :param registry: the address of a schema registry; empty if there is none.
     :param allowed_hosts: names, besides the address that is served, that a browser may use for the console.
     """
 
@@ -30,6 +31,7 @@ class Settings:
     data: Path | None = None
     is_read_only: bool = False
     masks: tuple[str, ...] = ()
+    registry: str = ""
     allowed_hosts: tuple[str, ...] = ()
     sample_seconds: float = 10.0
     protection: Protection = field(default_factory=Protection)

@@ -29,6 +29,7 @@ _EXAMPLES = """
 headrace console
 headrace console --listen 127.0.0.1:8090 --bootstrap-server kafka1:9092,kafka2:9092 --data console-data
 headrace console --project views --read-only
+headrace console --registry http://127.0.0.1:8081 --mask card_number
 headrace console --listen 0.0.0.0:8443 --tls-certificate console.pem --command-config client.properties
 """
 #: The packages of the extra, by a module of each.
@@ -61,6 +62,8 @@ def parser() -> ArgumentParser:
     add("--read-only", action="store_true", help="refuse all changes")
     add("--mask", metavar="NAME", action="append", default=[],
         help="hide the values of fields with this name; may be repeated")  # fmt: skip
+    add("--registry", metavar="URL", type=_url, default="",
+        help="the schema registry whose schemas records were written with")  # fmt: skip
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
     add_http_protection(parser)
     return parser
@@ -104,6 +107,7 @@ def _settings(options: Namespace) -> Settings:
         data=options.data,
         is_read_only=options.read_only,
         masks=tuple(options.mask),
+        registry=options.registry,
         allowed_hosts=tuple(options.allowed_host),
         protection=protection_of(options, os.environ),
     )
@@ -119,6 +123,12 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, task.cancel)
     with suppress(asyncio.CancelledError):
         await task
+
+
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ArgumentTypeError(f"{text!r} is not http://HOST:PORT")
+    return text
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from headrace.console.actions import (
     add_partitions,
     change_topic_setting,
+    copy_record,
     create_topic,
     delete_records,
     delete_topic,
+    produce_record,
 )
 from headrace.console.actions.action import Action
 
@@ -17,4 +19,6 @@ ACTIONS: tuple[Action, ...] = (
     add_partitions.ACTION,
     change_topic_setting.ACTION,
     delete_records.ACTION,
+    produce_record.ACTION,
+    copy_record.ACTION,
 )

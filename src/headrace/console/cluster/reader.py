@@ -26,6 +26,7 @@ from headrace.client.admin.types import (
 from headrace.client.errors import BrokerError
 from headrace.client.types import TopicPartition
 from headrace.console.cluster.cached import Cached
+from headrace.console.cluster.fetching import Fetching
 from headrace.console.cluster.health import is_under_replicated
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -53,9 +54,12 @@ class ClusterReader:
         :param clients: the options of the admin client.
         """
         self.admin = AsyncAdmin({"enable.metrics.push": False, "client.id": "headrace-console", **clients})
+        self.clients = dict(clients)
+        self.fetching = Fetching(clients, clock)
         self._cached = Cached(clock or SystemClock())
 
     async def close(self) -> None:
+        await self.fetching.close()
         await self.admin.close()
 
     def forget(self) -> None:

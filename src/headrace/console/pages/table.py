@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from headrace.console.pages import overview, topic, topics
+from headrace.console.pages import overview, record, record_search, record_tail, records, topic, topics
 from headrace.console.pages.page import Page
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
     topics.PAGE,
     topic.PAGE,
+    records.PAGE,
+    record.PAGE,
+    record_search.PAGE,
+    record_tail.PAGE,
 )
 
 #: The pages of the menu.

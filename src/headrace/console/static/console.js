@@ -4,3 +4,7 @@ import { listen } from "./keyboard.js";
 
 follow(document.getElementById("live"), document.getElementById("live-problem"));
 listen(document);
+
+import { followTail } from "./tail.js";
+
+followTail(document.getElementById("tail"));
