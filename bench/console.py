@@ -1,0 +1,132 @@
+"""Measures how fast the console searches records, against a consumer that looks at each record in Python.
+
+    .venv/bin/python bench/console.py [--records 5000000] [--rounds 3]
+
+The broker is a process of its own. The searches are those that the console's pages run, without a browser. Both sides
+read the same topic of three partitions over the socket, in alternating turns, and the best turn of each side counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Callable
+
+import report
+import servers
+from report import Row, Table
+from turns import alternate
+
+from headrace import Admin, Consumer, Producer
+from headrace.client.types import TopicPartition
+from headrace.console.cluster.reader import ClusterReader
+from headrace.console.records.criteria import Criteria, Term
+from headrace.console.records.decoding import Decoder
+from headrace.console.records.filter_parser import parse_filter
+from headrace.console.records.masking import Masks
+from headrace.console.records.matching import Matcher
+from headrace.console.records.search import Search, ranges_of
+
+TOPIC = "console-search"
+PARTITIONS = 3
+VALUE_BYTES = 100
+#: One record in so many has the text that is searched.
+ONE_IN = 100_000
+NEEDLE = b"needle-in-a-haystack"
+_TIMEOUT_SECONDS = 600.0
+
+#: By row: what it is, the search, and how many times fewer records are read, because a turn takes longer.
+SEARCHES: dict[str, tuple[str, Callable[[], Criteria], int]] = {
+    "substring": ("a substring of the value", lambda: Criteria(Term("value", NEEDLE.decode(), False)), 1),
+    "expression": ("an expression of RE2", lambda: Criteria(Term("value", "needle-[a-z]+-a-h", True)), 1),
+    "filter": ("a filter on a JSON field", lambda: Criteria(filter=parse_filter("value.number = -1")), 10),
+    "masked": ("a substring, while a field is masked", lambda: Criteria(Term("value", NEEDLE.decode(), False)), 10),
+}
+
+
+def rows(records: int) -> dict[str, Row]:
+    return {
+        key: Row(f"search of {records // share:,} records of 100 B by {what}", "records/s", ">=")
+        for key, (what, _, share) in SEARCHES.items()
+    }
+
+
+def value(number: int) -> bytes:
+    """JSON of 100 bytes."""
+    has_needle = number % ONE_IN == ONE_IN // 2
+    head = b'{"number": %d, "note": "%s' % (number, NEEDLE if has_needle else b"")
+    return head + b"x" * (VALUE_BYTES - len(head) - 2) + b'"}'
+
+
+def fill(address: str, records: int) -> None:
+    with Admin(bootstrap_servers=address) as admin:
+        admin.create_topic(TOPIC, num_partitions=PARTITIONS)
+    with Producer(bootstrap_servers=address, linger_ms=20, batch_size=262_144, buffer_memory=256 << 20) as producer:
+        for number in range(records):
+            producer.send(TOPIC, value=value(number), partition=number % PARTITIONS)
+        producer.flush()
+
+
+async def search(address: str, key: str) -> float:
+    """Records per second of one search, with the lookup of the offsets."""
+    _, criteria_of, share = SEARCHES[key]
+    criteria = criteria_of()
+    reader = ClusterReader({"bootstrap.servers": address})
+    try:
+        began = time.perf_counter()
+        ends = await reader.ends([TopicPartition(TOPIC, number) for number in range(PARTITIONS)])
+        found = {at.partition: end for at, end in ends.items()}
+        ranges = {
+            number: range(offsets.start, offsets.start + len(offsets) // share)
+            for number, offsets in ranges_of(found, {}, criteria).items()
+        }
+        decoder = Decoder(Masks(["number"] if key == "masked" else []))
+        matcher = Matcher(criteria, decoder)
+        made = Search(reader.fetching, TOPIC, ranges, matcher, most_records=1_000, seconds=_TIMEOUT_SECONDS)
+        async for _ in made.found():
+            pass
+        seconds = time.perf_counter() - began
+        assert made.state == "complete", made.state
+        expected = {"filter": 0}.get(key, sum(len(offsets) for offsets in ranges.values()) // ONE_IN)
+        assert made.found_records >= expected, (made.found_records, expected)
+        return made.offsets_done / seconds
+    finally:
+        await reader.close()
+
+
+def consume(address: str, records: int) -> float:
+    """Records per second of a consumer that looks at each value."""
+    with Consumer(bootstrap_servers=address) as consumer:
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        done = found = 0
+        began = time.perf_counter()
+        while done < records:
+            some = consumer.poll(timeout_ms=1_000, max_records=10_000)
+            found += sum(NEEDLE in record.value for record in some)
+            done += len(some)
+        assert found, "no record has the text"
+        return done / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    table = Table(rows(options.records), peer="a consumer in Python", ours="the console")
+    with servers.headrace() as server:
+        fill(server.address, options.records)
+        peer = max(consume(server.address, options.records) for _ in range(options.rounds))
+        for key in SEARCHES:
+            found = alternate({"headrace": key}, lambda each: asyncio.run(search(server.address, each)), rounds=options.rounds)
+            table.put("apache", key, peer)
+            table.put("headrace", key, max(found["headrace"]))
+    print(table.markdown())
+    print(report.measured())
+
+
+if __name__ == "__main__":
+    main()
