@@ -62,7 +62,7 @@ def link(path: str, /, **values: object) -> str:
     query = {
         name: "true" if value is True else value
         for name, value in values.items()
-        if name not in in_path and value not in (None, "", False)
+        if name not in in_path and value is not None and value is not False and value != ""
     }
     return f"{filled}?{urlencode(query)}" if query else filled
 

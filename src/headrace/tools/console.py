@@ -62,7 +62,7 @@ def parser() -> ArgumentParser:
     add("--read-only", action="store_true", help="refuse all changes")
     add("--mask", metavar="NAME", action="append", default=[],
         help="hide the values of fields with this name; may be repeated")  # fmt: skip
-    add("--registry", metavar="URL", type=_url, default="",
+    add("--registry", metavar="URL", type=_url,
         help="the schema registry whose schemas records were written with")  # fmt: skip
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
     add_http_protection(parser)
@@ -107,7 +107,7 @@ def _settings(options: Namespace) -> Settings:
         data=options.data,
         is_read_only=options.read_only,
         masks=tuple(options.mask),
-        registry=options.registry,
+        registry=options.registry or "",
         allowed_hosts=tuple(options.allowed_host),
         protection=protection_of(options, os.environ),
     )

@@ -6,7 +6,8 @@ from headrace import Admin, Producer
 from headrace.client.types import TopicPartition
 
 #: A value for each parameter of a path in the registry of pages.
-VALUES = {"topic": "orders"}
+VALUES: dict[str, object] = {"topic": "orders"}
+VALUES |= {"partition": 0, "offset": 0}
 
 
 def fill(bootstrap_servers: str) -> None:
@@ -17,5 +18,6 @@ def fill(bootstrap_servers: str) -> None:
         with Producer(bootstrap_servers=bootstrap_servers) as producer:
             for number in range(50):
                 producer.send("orders", key=b"customer-%d" % (number % 5), value=b'{"number": %d}' % number)
+            producer.send("orders", key=b"customer", value=b'{"number": -1}', partition=0)
         for group in ("billing", "<img src=x onerror=alert(1)>"):
             admin.alter_group_offsets(group, {TopicPartition("orders", partition): 2 for partition in range(3)})

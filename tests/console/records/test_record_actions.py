@@ -92,3 +92,19 @@ async def test_a_copy_needs_a_record_and_a_topic(console, new_topic, producer, c
     producer.send(topic, value=b"x").result()
     fields = {"topic": topic, "partition": 0, "offset": 0, "to_topic": topic, **change}
     assert (await console.call("copy-record", **fields)).status_code == status
+
+
+async def test_a_copy_is_confirmed_by_the_form(console, new_topic, producer):
+    source, target = new_topic(), new_topic()
+    producer.send(source, value=b"x").result()
+    fields = {"topic": source, "partition": "0", "offset": "0", "to_topic": target, "to_partition": ""}
+    form = Elements(await console.page(f"/actions/copy-record?topic={source}&partition=0&offset=0"))
+    page = Elements(await console.page(f"/topics/{source}/records/0/0"))
+    assert f"/actions/copy-record?topic={source}&partition=0&offset=0" in [each["href"] for each in page.named("a")]
+    given = {each["name"]: each.get("value") for each in form.named("input")}
+    assert (given["topic"], given["partition"], given["offset"]) == (source, "0", "0")
+    confirmation = await console.submit("copy-record", **fields)
+    assert confirmation.status_code == 200, Elements(confirmation.text).text
+    assert f"is sent to {target}" in confirmation.text
+    done = await console.submit("copy-record", step="run", **fields)
+    assert done.headers["location"] == f"/topics/{target}/records/0/0"

@@ -15,6 +15,6 @@ def options(values: Mapping[str, Value], flags: Mapping[str, str]) -> list[str]:
     words: list[str] = []
     for name, flag in flags.items():
         value = values[name]
-        if value not in (None, "", False):
+        if value is not None and value is not False and value != "":
             words += [flag] if value is True else [flag, str(value)]
     return words
