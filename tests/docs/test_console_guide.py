@@ -15,6 +15,7 @@ from headrace.console.history import store
 from headrace.console.pages.listing import MOST_ROWS
 from headrace.console.pages.table import PAGES
 from headrace.console.protection import sessions
+from headrace.console.records import criteria, decoding, downloads, rows, searches, tail
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "console"))
 
@@ -50,3 +51,16 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"at most {MOST_ROWS} rows" in TEXT
     assert f"at most {store.MOST_ROWS_IN_FILE:,} rows" in TEXT
     assert f"{store.MOST_ROWS_IN_MEMORY:,} rows" in TEXT
+
+
+def test_the_limits_of_records_are_those_of_the_code() -> None:
+    facts = (
+        f"first {rows.IN_LIST:,} characters", f"page of a record {rows.ALONE:,}",
+        f"At most {searches.MOST_RUNNING} searches",
+        f"and {searches.MOST_RUNNING_PER_SESSION} of one session", f"at most {criteria.MOST_SECONDS} seconds or "
+        f"{criteria.MOST_RESULTS:,} records", f"up to {downloads.MOST_RECORDS:,} records and "
+        f"{downloads.MOST_BYTES // 2**20} MB", f"more than {tail.MOST_BEHIND:,} records",
+        f"larger than {decoding.LARGEST_DOCUMENT_BYTES // 1_000_000} MB",
+    )  # fmt: skip
+    text = " ".join(TEXT.split())
+    assert [fact for fact in facts if fact not in text] == []
