@@ -60,7 +60,7 @@ _VALUE_FIELDS = (
     Field("offset", is_required=True),
     Field("part", kind="choice", choices=("value", "key"), default="value"),
 )
-_MOST_DOWNLOADS = 2
+_MOST_DOWNLOADS, _MOST_TAILS = 2, 40
 _STREAM_SECONDS = 3_600.0
 _RETRY_MS = 2_000
 _PAUSE_SECONDS = 0.15
@@ -81,6 +81,7 @@ class RecordAnswers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._downloads = 0
+        self._tails = 0
 
     # -- the tail
 
@@ -90,17 +91,21 @@ class RecordAnswers:
         asked = await self._asked(request, (_TOPIC, *TAIL_FIELDS), {"positions": last} if last else {})
         if asked.session.streams >= MOST_STREAMS:
             raise TooMany(f"this session has {MOST_STREAMS} live pages open")
+        if self._tails >= _MOST_TAILS:
+            raise TooMany(f"{_MOST_TAILS} tails are open on this console")
         positions = await tail_positions(asked)
         return StreamingResponse(self._events(asked, positions), media_type="text/event-stream")
 
     async def _events(self, asked: ConsoleRequest, positions: dict[int, int]) -> AsyncIterator[bytes]:
         asked.session.streams += 1
+        self._tails += 1
+        is_kept = self._services.sessions.find(asked.session.id) is not None
         try:
             yield f"retry: {_RETRY_MS}\n\n".encode()
             tail, decoder = Tail(asked.cluster, asked.text("topic")), self._services.records.decoder
             loop = asyncio.get_running_loop()
             end = loop.time() + _STREAM_SECONDS
-            while loop.time() < end:
+            while loop.time() < end and (not is_kept or self._services.sessions.find(asked.session.id) is not None):
                 began = loop.time()
                 try:
                     found = await tail.portion(positions)
@@ -122,6 +127,7 @@ class RecordAnswers:
                     await asyncio.sleep(max(0.0, began + _PAUSE_SECONDS - loop.time()))
         finally:
             asked.session.streams -= 1
+            self._tails -= 1
 
     # -- downloads
 
@@ -180,7 +186,8 @@ class RecordAnswers:
     async def _asked(
         self, request: Request, fields: Iterable[Field], more: Mapping[str, str] | None = None
     ) -> ConsoleRequest:
-        session = await session_of(self._services, request)
+        # A program without a cookie gets no session to keep, so that programs do not crowd out browsers.
+        session = await session_of(self._services, request, is_kept=False)
         in_path = {name: unquote(value, errors="replace") for name, value in request.path_params.items()}
         values = read_fields(tuple(fields), {**read_query(request), **(more or {}), **in_path})
         return ConsoleRequest(values, session, self._services)

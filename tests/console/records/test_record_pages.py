@@ -168,3 +168,38 @@ async def test_a_tail_goes_on_behind_deleted_records(console, new_topic, produce
     admin.delete_records({TopicPartition(topic, 0): 6})
     found = await console.json(f"/api/topics/{topic}/tail?positions=0:2")
     assert (found["dropped"], found["following"]) == (4, "0:6")
+
+
+async def test_new_partitions_and_new_topics_of_the_same_name_are_read(console, new_topic, producer, admin):
+    topic = new_topic()
+    fill(producer, topic, 2)
+    assert len((await console.json(f"/api/topics/{topic}/records"))["records"]) == 2
+    assert (await console.call("add-partitions", topic=topic, partitions=2)).status_code == 200
+    assert (await console.call("produce-record", topic=topic, value="x", partition=1)).status_code == 200
+    assert len((await console.json(f"/api/topics/{topic}/records"))["records"]) == 3
+    admin.delete_topic(topic)
+    admin.create_topic(topic, num_partitions=1)
+    assert (await console.call("produce-record", topic=topic, value="y")).status_code == 200
+    assert len((await console.json(f"/api/topics/{topic}/records"))["records"]) == 1
+
+
+async def test_a_batch_of_many_records_is_taken_apart_only_as_far_as_needed(console, new_topic, producer):
+    from headrace.console.records.batches import records_of
+    from headrace.protocol.batch_building import build_batch
+    from headrace.protocol.record_body import Record
+    from headrace.protocol.records import read_header
+
+    batch = build_batch([Record(number, 1, None, b"") for number in range(1_000)])
+    found = records_of(0, read_header(batch), memoryview(batch), 10)
+    assert next(found).offset == 10
+
+
+async def test_a_program_leaves_no_session_behind(console, new_topic, producer):
+    topic = new_topic()
+    fill(producer, topic, 1)
+    stranger = console.new_browser()
+    for path in ("records/0/0/download", "search/download"):
+        answer = await stranger.get(f"/topics/{topic}/{path}")
+        assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
+    await stranger.aclose()
+    assert len(console.services.sessions) == 0

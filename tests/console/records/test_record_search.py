@@ -170,8 +170,8 @@ async def test_a_damaged_batch_is_counted_and_does_not_end_a_search():
     damaged = bytearray(good)
     damaged[-3] ^= 1
     matcher = Matcher(Criteria(Term("value", "needle", False)), Decoder(Masks()))
-    assert matcher.of_batch(0, read_header(damaged), memoryview(damaged), 0) == []
-    assert len(matcher.of_batch(0, read_header(good), memoryview(good), 0)) == 1
+    assert list(matcher.of_batch(0, read_header(damaged), memoryview(damaged), 0)) == []
+    assert len(list(matcher.of_batch(0, read_header(good), memoryview(good), 0))) == 1
     assert matcher.unreadable == 1
 
 

@@ -24,6 +24,7 @@ from headrace.runtime.clock import Clock
 
 _ATTEMPTS = 6
 _PAUSE_SECONDS = 0.2
+_MISSING = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id)
 
 
 class Fetched(NamedTuple):
@@ -65,9 +66,10 @@ class Fetching:
             try:
                 return await self._attempt(positions, partition_bytes, limits, f"records-{wait_ms > 0}")
             except HeadraceError as error:
-                if not _may_pass(error) or attempt == _ATTEMPTS - 1:
+                if not _may_pass(error, attempt) or attempt == _ATTEMPTS - 1:
                     raise
-                self._cluster.invalidate()
+            # The topic may have been made anew, with more partitions or another id.
+            await self._cluster.refresh({at.topic for at in positions}, create=False)
             await asyncio.sleep(_PAUSE_SECONDS * attempt)
         raise AssertionError("the last attempt returns or raises")
 
@@ -111,9 +113,9 @@ def _checked(at: TopicPartition, answer: PartitionAnswer) -> Fetched:
     return Fetched(answer.records, answer.high_watermark, answer.log_start_offset)
 
 
-def _may_pass(error: HeadraceError) -> bool:
+def _may_pass(error: HeadraceError, attempt: int) -> bool:
+    """Whether another attempt may succeed. What is missing is looked up once more, but nobody waits for it."""
     code = getattr(error, "code", None)
-    is_missing = code in (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
-    return isinstance(error, BrokerUnreachable | KafkaTimeout) or (
-        code is not None and is_retriable(code) and not is_missing
-    )
+    if code in _MISSING:
+        return attempt == 0
+    return isinstance(error, BrokerUnreachable | KafkaTimeout) or (code is not None and is_retriable(code))

@@ -14,7 +14,7 @@ from headrace.protocol.record_body import ControlKind, RecordSlice, decompress_b
 from headrace.protocol.records import BatchHeader, check_batch
 from headrace.protocol.wire.varints import read_varint
 
-LARGEST_BODY_BYTES = 128 * 1024 * 1024
+LARGEST_BODY_BYTES = 64 * 1024 * 1024
 MOST_HEADERS = 100
 
 HeaderPairs = tuple[tuple[str, bytes | None], ...]

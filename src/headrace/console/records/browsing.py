@@ -107,8 +107,9 @@ class Browser:
         for fetched in found.values():
             for header, batch in fetched.batches():
                 if header.base_offset <= offset <= header.last_offset:
-                    records = await asyncio.to_thread(lambda: list(records_of(partition, header, batch, offset)))  # noqa: B023
-                    return next((record for record in records if record.offset == offset or record.problem), None)
+                    # The first record at or behind the offset: with a gap there it is another one.
+                    record = await asyncio.to_thread(next, records_of(partition, header, batch, offset), None)
+                    return record if record is not None and (record.offset == offset or record.problem) else None
         return None
 
     # -- parts
@@ -137,8 +138,9 @@ class Browser:
                     break
                 if self._with_control or not header.is_control:
                     for record in records_of(number, header, batch, part.at):
-                        if record.offset < part.end and len(part.records) < rows:
-                            part.records.append(record)
+                        if record.offset >= part.end or len(part.records) >= rows:
+                            break
+                        part.records.append(record)
                 part.at = max(part.at, header.next_offset)
 
 

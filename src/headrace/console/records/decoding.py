@@ -27,6 +27,7 @@ DEEPEST = 100
 _HOSTILE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _BYTES_PER_LINE = 16
 _CONFLUENT_BYTES = 5
+_ENCODER = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
 _TOO_LARGE = f"larger than {LARGEST_DOCUMENT_BYTES} bytes, too large to be decoded"
 
 
@@ -78,7 +79,7 @@ class Decoder:
             document, problem = self._documented(data, "auto" if wanted in ("text", "hex") else wanted, SHOWN_DEPTH)
             # With masks, text and hex would show the fields as well.
             if document is not None:
-                text = json.dumps(document.content, indent=2, ensure_ascii=False, default=str)
+                text = _pretty(document.content, longest)
                 return _cut(document.format, text, longest, len(data), problem)
         if self.masks and self._is_hidden(data):
             return Shown("hidden", HIDDEN, len(data), problem=problem)
@@ -150,7 +151,9 @@ class Decoder:
             return None, problem or ("" if wanted == "auto" else harmless(f"not JSON: {str(error)[:200]}"))
         if not isinstance(content, dict | list) and wanted != "json":
             return None, problem
-        return Document(self.masks.document(content, depth), "json"), problem
+        # A filter of a search asks for millions of documents: none is copied without need.
+        is_as_wanted = depth == DEEPEST and not self.masks
+        return Document(content if is_as_wanted else self.masks.document(content, depth), "json"), problem
 
 
 def _text(data: bytes, longest: int) -> str | None:
@@ -165,6 +168,18 @@ def _text(data: bytes, longest: int) -> str | None:
         text = head[: error.start].decode("utf-8")
     hostile = sum(character < " " and character not in "\t\r\n" for character in text[:1_000])
     return None if hostile * 4 > min(len(text), 1_000) else text
+
+
+def _pretty(content: Any, longest: int) -> str:
+    """The beginning of a document, without writing the rest of it."""
+    parts: list[str] = []
+    size = 0
+    for part in _ENCODER.iterencode(content):
+        parts.append(part)
+        size += len(part)
+        if size > longest:
+            break
+    return "".join(parts)
 
 
 def _hex(data: bytes) -> str:

@@ -8,7 +8,7 @@ would show, and nothing that is hidden can be guessed by searching for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headrace.console.records.batches import RawRecord, body_of, records_of_body
@@ -43,22 +43,22 @@ class Matcher:
             needed, holds = criteria.filter.roots, criteria.filter.holds
             self._tests.append(lambda record: holds(_fields(record, decoder, needed)))
 
-    def of_batch(self, partition: int, header: BatchHeader, batch: memoryview, from_offset: int) -> list[RawRecord]:
-        """The records of a batch that are wanted, from an offset on. Control batches have none."""
+    def of_batch(self, partition: int, header: BatchHeader, batch: memoryview, from_offset: int) -> Iterator[RawRecord]:
+        """The records of a batch that are wanted, from an offset on, one at a time. Control batches have none."""
         until, from_ms = self._criteria.until_offset, self._criteria.from_ms
         if header.is_control or (until is not None and header.base_offset >= until):
-            return []
+            return
         if from_ms is not None and header.max_timestamp < from_ms:
-            return []
+            return
         try:
             body = body_of(batch)
             if self._is_in is not None and not self._is_in(body):
-                return []
-            found = records_of_body(partition, header, body, from_offset)
-            return [record for record in found if all(test(record) for test in self._tests)]
+                return
+            for record in records_of_body(partition, header, body, from_offset):
+                if all(test(record) for test in self._tests):
+                    yield record
         except KafkaError:
             self.unreadable += 1
-            return []
 
 
 def _range_tests(criteria: Criteria) -> list[Test]:

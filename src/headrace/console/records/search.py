@@ -138,8 +138,9 @@ class Search:
             if self._is_stopped or header.base_offset >= offsets.stop:
                 break
             for record in self._matcher.of_batch(partition, header, batch, position):
-                if record.offset < offsets.stop and len(found) < room:
-                    found.append(record)
+                if record.offset >= offsets.stop or len(found) >= room or self._is_stopped:
+                    break
+                found.append(record)
             self.scanned_records += header.record_count
             self.scanned_bytes += header.size_bytes
             is_full = len(found) >= room

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from headrace.client.errors import BrokerError, ErrorCode
@@ -111,8 +112,8 @@ def _taken(positions: Mapping[int, int], found: Mapping[int, Fetched]) -> Portio
             if len(records) >= MOST_IN_PORTION:
                 break
             if not header.is_control:
-                its = list(records_of(partition, header, batch, following[partition]))
-                its = its[: MOST_IN_PORTION - len(records)]
+                room = MOST_IN_PORTION - len(records)
+                its = list(islice(records_of(partition, header, batch, following[partition]), room))
                 records += its
                 if its and its[-1].offset < header.last_offset and len(records) >= MOST_IN_PORTION:
                     following[partition] = header.next_offset if its[-1].problem else its[-1].offset + 1
