@@ -1,6 +1,6 @@
 """Measures how fast the console searches records, against a consumer that looks at each record in Python.
 
-    .venv/bin/python bench/console.py [--records 5000000] [--rounds 3]
+    .venv/bin/python bench/console.py [--records 5000000] [--rounds 3] [--tail-seconds 30]
 
 The broker is a process of its own. The searches are those that the console's pages run, without a browser. Both sides
 read the same topic of three partitions over the socket, and the best turn of each side counts.
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import console_tail
 import servers
 from report import Row, Table
 
@@ -31,7 +32,7 @@ from headrace.console.records.search import Search, ranges_of
 TOPIC = "console-search"
 PARTITIONS = 3
 VALUE_BYTES = 100
-#: One record in so many has the text that is searched.
+#: The text that is searched is in one of this many records.
 ONE_IN = 100_000
 NEEDLE = b"needle-in-a-haystack"
 _TIMEOUT_SECONDS = 600.0
@@ -111,10 +112,22 @@ def consume(address: str, records: int) -> float:
         return done / (time.perf_counter() - began)
 
 
+def tail_text(followed: console_tail.Followed | None) -> str:
+    """The result of the tail in Chromium, as sentences."""
+    if followed is None:
+        return "There is no Chromium, so no tail was followed."
+    return (
+        f"Live tail of {console_tail.RECORDS_PER_SECOND:,} records/s in Chromium: {followed.received:,} of "
+        f"{followed.sent:,} records shown, {followed.left_out:,} left out; the page takes {followed.page_cores:.0%} of "
+        f"a core and {followed.page_mb:.0f} MB, the console {followed.console_cores:.0%} of a core."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tail-seconds", type=float, default=30.0, help="how long a tail is followed in Chromium")
     options = parser.parse_args()
     table = Table(rows(options.records), peer="a consumer in Python", ours="the console")
     with tempfile.TemporaryDirectory() as folder, servers.headrace(Path(folder)) as server:
@@ -123,7 +136,9 @@ def main() -> None:
         for key in SEARCHES:
             table.put("apache", key, peer)
             table.put("headrace", key, max(asyncio.run(search(server.address, key)) for _ in range(options.rounds)))
+        followed = console_tail.follow(server.address, Path(folder), options.tail_seconds)
     print(table.markdown())
+    print(tail_text(followed))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 from console_harness import BASE, ConsoleHarness
 
-from headrace import Admin, Broker
+from headrace import Admin, Broker, Producer
+from headrace.security.acls import AclBinding, AclOperation, ResourceType
 
 _JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 _PASSWORDS = {"admin": "admin-secret", "alice": "alice-secret"}
@@ -118,3 +119,28 @@ async def test_sessions_end_and_are_bounded(open_console):
         last = await sessions.begin("", console.services.reader, owns_reader=False)
     assert len(sessions) == module.MOST_SESSIONS
     assert sessions.find(last.id) is last
+
+
+def _allow(topic: str, operation: AclOperation) -> AclBinding:
+    return AclBinding.of(ResourceType.TOPIC, topic, "User:alice", operation)
+
+
+async def test_records_need_a_login_and_the_right_to_read(console, secured_broker):
+    streams = ("/topics/described/tail/events", "/topics/described/search/download")
+    for path in (*streams, "/topics/described/records/0/0/download"):
+        assert (await console.get(path)).status_code == 303
+    login = {"sasl.username": "admin", "sasl.password": _PASSWORDS["admin"]}
+    with Admin({"bootstrap.servers": secured_broker.bootstrap_servers, **_SHARED, **login}) as admin:
+        admin.create_topic("described", num_partitions=1)
+        admin.create_acls([_allow("described", AclOperation.DESCRIBE)]).all()
+        with Producer({"bootstrap.servers": secured_broker.bootstrap_servers, **_SHARED, **login}) as producer:
+            producer.send("described", value=b"plan-b").result()
+        await log_in(console, "alice", _PASSWORDS["alice"])
+        for path in ("records", "records/0/0", "search?go=true"):
+            answer = await console.get(f"/api/topics/described/{path}")
+            is_refused = answer.status_code == 403 or answer.json().get("state") == "failed"
+            assert (is_refused, "topic_authorization_failed" in answer.text) == (True, True)
+            assert "plan-b" not in answer.text
+        assert (await console.call("produce-record", topic="described", value="x")).status_code == 403
+        admin.create_acls([_allow("described", AclOperation.READ)]).all()
+        assert "plan-b" in (await console.get("/api/topics/described/records")).text

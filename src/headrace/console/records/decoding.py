@@ -146,7 +146,7 @@ class Decoder:
         if data[:1].strip() and data.lstrip()[:1] not in (b"{", b"[") and wanted != "json":
             return None, problem
         try:
-            content = json.loads(data)
+            content = json.loads(data.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             return None, problem or ("" if wanted == "auto" else harmless(f"not JSON: {str(error)[:200]}"))
         if not isinstance(content, dict | list) and wanted != "json":
