@@ -93,6 +93,10 @@ _VALUES = {
     "delete-records": {"topic": "t", "partition": 1, "before_offset": 3},
     "produce-record": {"topic": "t"},
     "copy-record": {"topic": "t", "partition": 1, "offset": 3},
+    "reset-offsets": {"group": "g", "topic": "t", "partitions": "0,1", "to": "shift", "value": "-5"},
+    "delete-group": {"group": "g"},
+    "delete-group-offsets": {"group": "g", "topic": "t", "partitions": ""},
+    "remove-member": {"group": "g", "member": "m"},
 }
 
 

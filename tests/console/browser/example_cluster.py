@@ -6,8 +6,7 @@ from headrace import Admin, Producer
 from headrace.client.types import TopicPartition
 
 #: A value for each parameter of a path in the registry of pages.
-VALUES: dict[str, object] = {"topic": "orders"}
-VALUES |= {"partition": 0, "offset": 0}
+VALUES: dict[str, object] = {"topic": "orders", "partition": 0, "offset": 0, "group": "billing"}
 
 
 def fill(bootstrap_servers: str) -> None:

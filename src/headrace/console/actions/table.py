@@ -7,9 +7,13 @@ from headrace.console.actions import (
     change_topic_setting,
     copy_record,
     create_topic,
+    delete_group,
+    delete_group_offsets,
     delete_records,
     delete_topic,
     produce_record,
+    remove_member,
+    reset_offsets,
 )
 from headrace.console.actions.action import Action
 
@@ -21,4 +25,8 @@ ACTIONS: tuple[Action, ...] = (
     delete_records.ACTION,
     produce_record.ACTION,
     copy_record.ACTION,
+    reset_offsets.ACTION,
+    delete_group.ACTION,
+    delete_group_offsets.ACTION,
+    remove_member.ACTION,
 )

@@ -7,8 +7,8 @@ measure the sizes of files for them. ``admin`` is for changes; after a change, `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 from headrace.client.admin.async_admin import AsyncAdmin
 from headrace.client.admin.types import (
@@ -30,6 +30,7 @@ from headrace.console.cluster.fetching import Fetching
 from headrace.console.cluster.health import is_under_replicated
 from headrace.runtime.clock import Clock, SystemClock
 
+_T = TypeVar("_T")
 LIST_SECONDS = 1.0
 LOG_DIRS_SECONDS = 10.0
 #: A partition whose leader does not answer is shown without offsets, instead of keeping the page waiting.
@@ -65,6 +66,13 @@ class ClusterReader:
     def forget(self) -> None:
         """Makes the next page ask the cluster again, because something has changed."""
         self._cached.forget()
+
+    async def kept(self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Returns the answer to a question of another module, and keeps it like the answers of this class.
+
+        :param key: begins with a word that no other question begins with.
+        """
+        return await self._cached.get(key, seconds, ask)
 
     async def cluster(self) -> ClusterDescription:
         """The brokers and the controller."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.console.pages import overview, record, record_search, record_tail, records, topic, topics
+from headrace.console.pages import group, groups, overview, record, record_search, record_tail, records, topic, topics
 from headrace.console.pages.page import Page
 
 PAGES: tuple[Page, ...] = (
@@ -13,6 +13,8 @@ PAGES: tuple[Page, ...] = (
     record.PAGE,
     record_search.PAGE,
     record_tail.PAGE,
+    groups.PAGE,
+    group.PAGE,
 )
 
 #: The pages of the menu.
