@@ -97,6 +97,12 @@ _VALUES = {
     "delete-group": {"group": "g"},
     "delete-group-offsets": {"group": "g", "topic": "t", "partitions": ""},
     "remove-member": {"group": "g", "member": "m"},
+    "reassign-partitions": {"topics": "t", "brokers": "1,2", "replicas": None, "throttle": 5_000},
+    "cancel-reassignment": {"topic": "t", "partition": 0},
+    "remove-throttles": {"topics": "t"},
+    "elect-preferred-leaders": {"topic": "t", "partition": 0},
+    "terminate-transaction": {"transactional_id": "payments-1"},
+    "abort-transaction": {"topic": "t", "partition": 0, "start_offset": 5},
 }
 
 

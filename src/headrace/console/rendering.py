@@ -51,7 +51,7 @@ def _environment() -> Environment:
 
 
 def link(path: str, /, **values: object) -> str:
-    """A path of the registries with its parameters, and the other values as the query. None and "" are left out.
+    """A path of the registries with its parameters, and the other values as the query. None, "" and False are left out.
 
     ::
 

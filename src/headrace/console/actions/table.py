@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from headrace.console.actions import (
+    abort_transaction,
     add_partitions,
+    cancel_reassignment,
     change_topic_setting,
     copy_record,
     create_topic,
@@ -12,8 +14,12 @@ from headrace.console.actions import (
     delete_records,
     delete_topic,
     produce_record,
+    elect_preferred_leaders,
+    reassign_partitions,
     remove_member,
+    remove_throttles,
     reset_offsets,
+    terminate_transaction,
 )
 from headrace.console.actions.action import Action
 
@@ -29,4 +35,10 @@ ACTIONS: tuple[Action, ...] = (
     delete_group.ACTION,
     delete_group_offsets.ACTION,
     remove_member.ACTION,
+    reassign_partitions.ACTION,
+    cancel_reassignment.ACTION,
+    remove_throttles.ACTION,
+    elect_preferred_leaders.ACTION,
+    terminate_transaction.ACTION,
+    abort_transaction.ACTION,
 )

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from headrace.console.pages import group, groups, overview, record, record_search, record_tail, records, topic, topics
+from headrace.console.pages import (
+    cluster_operations,
+    group,
+    groups,
+    overview,
+    record,
+    record_search,
+    record_tail,
+    records,
+    topic,
+    topics,
+    transactions,
+)
 from headrace.console.pages.page import Page
 
 PAGES: tuple[Page, ...] = (
@@ -15,6 +27,8 @@ PAGES: tuple[Page, ...] = (
     record_tail.PAGE,
     groups.PAGE,
     group.PAGE,
+    cluster_operations.PAGE,
+    transactions.PAGE,
 )
 
 #: The pages of the menu.
