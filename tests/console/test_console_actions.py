@@ -84,6 +84,10 @@ async def test_records_are_deleted(console, admin, broker):
     assert admin.list_offsets({at: "earliest"})[at].offset == 4
 
 
+_ACL = {
+    "principal": "User:a", "permission": "Allow", "operation": "Read", "resource_type": "Topic", "name": "t",
+    "pattern_type": "Prefixed", "host": "*",
+}  # fmt: skip
 #: Values of each action, for its command line.
 _VALUES = {
     "create-topic": {"topic": "t", "partitions": 2, "replication_factor": 1, "settings": "a=b c"},
@@ -103,6 +107,13 @@ _VALUES = {
     "elect-preferred-leaders": {"topic": "t", "partition": 0},
     "terminate-transaction": {"transactional_id": "payments-1"},
     "abort-transaction": {"topic": "t", "partition": 0, "start_offset": 5},
+    "add-acl": _ACL,
+    "remove-acl": {**_ACL, "permission": "Deny", "resource_type": "Cluster", "operation": "Alter"},
+    "set-user-password": {"user": "u", "mechanism": "SCRAM-SHA-256", "password": "secret", "iterations": 4096},
+    "delete-user": {"user": "u", "mechanism": "SCRAM-SHA-256"},
+    "expire-token": {"token_id": "T"},
+    "set-quota": {"user": "u", "client_id": "<default>", "ip": "", "key": "producer_byte_rate", "value": "5"},
+    "delete-quota": {"user": "", "client_id": "", "ip": "10.0.0.1", "key": "connection_creation_rate"},
 }
 
 

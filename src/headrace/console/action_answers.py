@@ -51,6 +51,7 @@ class ActionAnswers:
         given = await read_form(request)
         check_token(session.csrf_token, given.pop(TOKEN_FIELD, None))
         step, typed = given.pop(_STEP, ""), given.pop(_TYPED, "")
+        given |= self._held_secrets(session, given, step)
         try:
             asked = self._asked(given, session)
             if step != "run":
@@ -69,6 +70,22 @@ class ActionAnswers:
         return json_answer(await self._run(request, asked))
 
     # -- parts
+
+    @property
+    def _secrets(self) -> set[str]:
+        return {field.name for field in self._action.fields if field.is_secret}
+
+    def _held_secrets(self, session: Session, given: Mapping[str, str], step: str) -> dict[str, str]:
+        """Keeps the secrets of a form in the session until its confirmation, so that no page carries them."""
+        held, session.held_secrets = session.held_secrets, {}
+        mine = {name: held[self._key(name)] for name in self._secrets if self._key(name) in held}
+        if step == "run":
+            return {name: value for name, value in mine.items() if name not in given}
+        session.held_secrets = {self._key(name): given[name] for name in self._secrets if name in given}
+        return {}
+
+    def _key(self, name: str) -> str:
+        return f"{self._action.name} {name}"
 
     async def _checked_session(self, request: Request) -> Session:
         """The session of a POST. Nothing is read of a body whose sender may not change anything."""
@@ -103,7 +120,7 @@ class ActionAnswers:
 
     def _shown(self, values: Mapping[str, Value]) -> dict[str, object]:
         """The values as the audit log may have them."""
-        hidden = {field.name for field in self._action.fields if field.is_secret} | set(self._services.settings.masks)
+        hidden = self._secrets | set(self._services.settings.masks)
         data = {field.name for field in self._action.fields if field.is_data}
         masked = self._services.records.decoder.masked_text
         values = {name: masked(str(value)) if name in data else value for name, value in values.items()}
@@ -131,7 +148,7 @@ class ActionAnswers:
         texts = {field.name: _text_of(given.get(field.name), field.default) for field in self._action.fields}
         problem = None if error is None else explain(error)
         context: dict[str, Any] = {
-            "texts": {**texts, **{field.name: "" for field in self._action.fields if field.is_secret}},
+            "texts": {**texts, **dict.fromkeys(self._secrets, "")},
             "problem": problem,
             "wrong": error.problems if isinstance(error, BadFields) else {},
         }
@@ -140,7 +157,7 @@ class ActionAnswers:
     async def _confirmation(self, request: Request, asked: ConsoleRequest, given: Mapping[str, str]) -> Response:
         preview = await self._action.preview(asked) if self._action.preview is not None else Preview()
         context = {
-            "given": given,
+            "given": {name: value for name, value in given.items() if name not in self._secrets},
             "texts": {field.name: _text_of(given.get(field.name), field.default) for field in self._action.fields},
             "preview": preview,
             "command_line": self._command_line(asked.values),

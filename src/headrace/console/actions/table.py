@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.console.actions import (
     abort_transaction,
+    add_acl,
     add_partitions,
     cancel_reassignment,
     change_topic_setting,
@@ -11,14 +12,20 @@ from headrace.console.actions import (
     create_topic,
     delete_group,
     delete_group_offsets,
+    delete_quota,
     delete_records,
     delete_topic,
-    produce_record,
+    delete_user,
     elect_preferred_leaders,
+    expire_token,
+    produce_record,
     reassign_partitions,
+    remove_acl,
     remove_member,
     remove_throttles,
     reset_offsets,
+    set_quota,
+    set_user_password,
     terminate_transaction,
 )
 from headrace.console.actions.action import Action
@@ -41,4 +48,11 @@ ACTIONS: tuple[Action, ...] = (
     elect_preferred_leaders.ACTION,
     terminate_transaction.ACTION,
     abort_transaction.ACTION,
+    add_acl.ACTION,
+    remove_acl.ACTION,
+    set_user_password.ACTION,
+    delete_user.ACTION,
+    expire_token.ACTION,
+    set_quota.ACTION,
+    delete_quota.ACTION,
 )

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from headrace.console.pages import (
+    certificates,
     cluster_operations,
     group,
     groups,
     overview,
+    quotas,
     record,
     record_search,
     record_tail,
     records,
+    security,
     topic,
     topics,
     transactions,
+    users,
 )
 from headrace.console.pages.page import Page
 
@@ -29,6 +33,10 @@ PAGES: tuple[Page, ...] = (
     group.PAGE,
     cluster_operations.PAGE,
     transactions.PAGE,
+    security.PAGE,
+    users.PAGE,
+    quotas.PAGE,
+    certificates.PAGE,
 )
 
 #: The pages of the menu.

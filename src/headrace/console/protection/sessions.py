@@ -28,6 +28,7 @@ class Session:
     :ivar owns_reader: whether the reader ends with the session, because only this session uses it.
     :ivar message: a line that the next page shows once.
     :ivar streams: how many live pages the session has open.
+    :ivar held_secrets: the secrets of the form that waits for confirmation; no page carries them.
     """
 
     user: str
@@ -37,6 +38,7 @@ class Session:
     owns_reader: bool = False
     message: str = ""
     streams: int = 0
+    held_secrets: dict[str, str] = field(default_factory=dict, repr=False)
     id: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     csrf_token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
