@@ -93,6 +93,22 @@ async def test_a_hanging_transaction_is_found_and_aborted(console, broker, admin
     assert all(each.current_txn_start_offset < 0 for each in admin.describe_producers([at]).value(at))
 
 
+async def test_a_young_transaction_is_not_aborted(console, broker, admin):
+    offset = begin(broker, admin, "young", 0, is_known=False)
+    at = TopicPartition("paid", 0)
+    (written_ms,) = (each.last_timestamp_ms for each in admin.describe_producers([at]).value(at) if is_open(each))
+    fields = {"topic": "paid", "partition": 0, "start_offset": offset}
+    console.services.clock.wall_ms = lambda: written_ms + 59_000
+    assert (await console.call("abort-transaction", **fields)).status_code == 422
+    console.services.clock.wall_ms = lambda: written_ms + 61_000
+    assert (await console.call("abort-transaction", **fields)).status_code == 200
+    assert not any(is_open(each) for each in admin.describe_producers([at]).value(at))
+
+
+def is_open(state: ProducerState) -> bool:
+    return state.current_txn_start_offset >= 0
+
+
 async def test_a_transaction_that_a_coordinator_knows_is_not_aborted(console, broker, admin):
     offset = begin(broker, admin, "fine", 0, is_known=True)
     refused = await console.call("abort-transaction", topic="paid", partition=0, start_offset=offset)

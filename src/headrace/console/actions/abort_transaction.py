@@ -14,18 +14,21 @@ from headrace.console.problems import BadFields
 from headrace.console.request import ConsoleRequest
 from headrace.console.texts import when_text
 
+#: A transaction that is being committed may be unknown for a moment, so a young one is not aborted.
+_YOUNG_MS = 60_000
+
 
 async def _hanging(request: ConsoleRequest) -> Hanging:
     """
     :raises BadFields: if no transaction that hangs begins at the offset.
     """
     at = TopicPartition(request.text("topic"), request.number("partition"))
-    now_ms = request.services.clock.wall_ms()
-    for each in await find_hanging(request.cluster, [at], now_ms):
+    before_ms = request.services.clock.wall_ms() - _YOUNG_MS
+    for each in await find_hanging(request.cluster, [at], before_ms):
         if each.start_offset == request.number("start_offset"):
             return each
     raise BadFields(
-        {"start_offset": "no transaction that hangs begins there; one that a coordinator knows can be terminated"},
+        {"start_offset": "no transaction that hangs for a minute begins there; one that is known can be terminated"},
         texts(request),
     )
 
