@@ -28,7 +28,7 @@ async def _hanging(request: ConsoleRequest) -> Hanging:
         if each.start_offset == request.number("start_offset"):
             return each
     raise BadFields(
-        {"start_offset": "no transaction that hangs for a minute begins there; one that is known can be terminated"},
+        {"start_offset": "no transaction that hangs for a minute begins there; a known transaction can be terminated"},
         texts(request),
     )
 

@@ -33,7 +33,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """What a principal may do on a pattern of resources.
+    """The operations that a principal may and may not do on a pattern of resources.
 
     :ivar allowed, denied: operations, each with its host if that is not every host.
     """

@@ -49,7 +49,7 @@ class Reset:
 
 @dataclass(frozen=True)
 class Place:
-    """What is known of a partition.
+    """The facts about a partition.
 
     :ivar at_time: the first record at or after the wanted time; -1 if there is none.
     """

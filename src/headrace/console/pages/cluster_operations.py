@@ -55,7 +55,7 @@ class Move:
 
 @dataclass(frozen=True)
 class ClusterOperations:
-    """What an operator looks at before and while brokers restart or partitions move.
+    """The facts that an operator needs before and while brokers restart or partitions move.
 
     :ivar unpreferred: partitions whose leader is not their first replica; the first are in ``unpreferred_named``.
     :ivar disks_problem, moves_problem, min_isr_problem: why a part is not known.

@@ -44,7 +44,7 @@ class MemberRow:
 
 @dataclass(frozen=True)
 class OffsetRow:
-    """What the group has read of a partition.
+    """The progress of the group in a partition.
 
     :ivar committed, end, lag: None if nothing is committed, or the leader does not answer.
     :ivar next_time_ms: the timestamp of the next record to read; None if it was not asked for, or there is none.
