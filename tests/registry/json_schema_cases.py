@@ -26,6 +26,28 @@ def array(items: Any, **more: Any) -> dict[str, Any]:
     return {"type": "array", "items": items, **more}
 
 
+def draft_2020(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, **more}
+
+
+def unevaluated(*names: str, **more: Any) -> dict[str, Any]:
+    """An object of draft 2020-12 that is closed by unevaluatedProperties."""
+    return draft_2020(open_object(dict.fromkeys(names, _INT)), unevaluatedProperties=False, **more)
+
+
+def items_2020(*first: Any, **more: Any) -> dict[str, Any]:
+    return draft_2020({"type": "array", "prefixItems": list(first)}, unevaluatedItems=False, **more)
+
+
+def _with_parts(name: str, kind: Any = _INT) -> dict[str, Any]:
+    part = open_object({name: kind})
+    return {"anyOf": [{"$ref": "#/$defs/part"}], "$defs": {"part": part}}
+
+
+def _dynamic(kind: Any) -> dict[str, Any]:
+    return draft_2020(array({"$dynamicRef": "#n"}), **{"$defs": {"n": {"$dynamicAnchor": "n", **kind}}})
+
+
 _TREE = closed_object({"child": {"$ref": "#"}, "v": _INT})
 _WIDER_TREE = closed_object({"child": {"$ref": "#"}, "v": _NUMBER})
 _POINT = {"definitions": {"n": _INT}, **closed_object({"x": {"$ref": "#/definitions/n"}})}
@@ -107,6 +129,27 @@ CASES: list[tuple[str, Schema, Schema, bool, bool]] = [
     ("dependency added", open_object(), open_object(dependencies={"x": ["y"]}), False, True),
     ("dependency smaller", open_object(dependencies={"x": ["y", "z"]}), open_object(dependencies={"x": ["y"]}), True,
      False),
+    ("unevaluated property removed", unevaluated("a", "b"), unevaluated("a"), False, True),
+    ("unevaluated property widened", unevaluated("a"), unevaluated("a", properties={"a": _NUMBER}), True, False),
+    ("unevaluated closed", draft_2020(open_object({"a": _INT})), unevaluated("a"), False, True),
+    ("unevaluated to additional", unevaluated("a"), draft_2020(closed_object({"a": _INT})), True, True),
+    ("unevaluated property of all of moved", unevaluated(allOf=[open_object({"a": _INT})]), unevaluated("a"), True,
+     True),
+    ("unevaluated kept beside alternatives", unevaluated("a", anyOf=[open_object({"b": _INT})]),
+     unevaluated("a", anyOf=[open_object({"b": _INT})]), True, True),
+    ("unevaluated beside other alternatives", unevaluated("a", anyOf=[open_object({"b": _INT}), open_object()]),
+     unevaluated("a", anyOf=[open_object()]), False, False),
+    ("unevaluated beside a definition that changed", unevaluated("a", **_with_parts("b")),
+     unevaluated("a", **_with_parts("c")), False, False),
+    ("unevaluated in draft 7 has no meaning", open_object({"a": _INT, "b": _INT}, unevaluatedProperties=False),
+     open_object({"a": _INT}, unevaluatedProperties=False), False, False),
+    ("unevaluated item removed", items_2020(_INT, _TEXT), items_2020(_INT), False, True),
+    ("unevaluated item widened", items_2020(_INT), items_2020(_NUMBER), True, False),
+    ("unevaluated items beside contains", items_2020(_INT, contains=_TEXT), items_2020(_NUMBER, contains=_TEXT), False,
+     False),
+    ("dynamic reference kept", _dynamic(_INT), _dynamic(_INT), True, True),
+    ("dynamic reference to what changed", _dynamic(_INT), _dynamic(_TEXT), False, False),
+    ("dynamic reference added", draft_2020({}), draft_2020({"$dynamicRef": "#n", "$defs": {}}), False, True),
     ("recursive", _TREE, _TREE, True, True),
     ("recursive widened", _TREE, _WIDER_TREE, True, False),
     ("definition inlined", _POINT, closed_object({"x": _INT}), True, True),

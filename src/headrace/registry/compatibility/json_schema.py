@@ -7,6 +7,10 @@ that are Confluent's as well: ``format`` does not count, and a required property
 The rules for properties depend on ``additionalProperties``. In an open object (true, or not given) a writer may have
 written anything under a name that it does not describe: a reader that begins to describe the name is incompatible. In a
 closed object (false) a reader may add properties, but not remove them.
+
+``unevaluatedProperties`` and ``unevaluatedItems`` count as ``additionalProperties`` and as the other items, where
+nothing else in the schema describes properties or items. Elsewhere, and beside ``$dynamicRef``, any change is a
+problem.
 """
 
 from __future__ import annotations
@@ -17,10 +21,12 @@ from typing import Any
 from headrace.patterns import Pattern
 from headrace.protocol.errors import InvalidRegularExpression
 from headrace.registry.compatibility.json_schema_parts import (
+    DEPENDING,
     LOWER_BOUNDS,
     UPPER_BOUNDS,
     Side,
     TooComplex,
+    has_reference,
     is_number,
     list_of,
     mapping_of,
@@ -31,7 +37,7 @@ from headrace.registry.formats.json_schema import JsonContent
 
 #: Keywords that are compared as they are: another value is a problem.
 _OPAQUE = ("if", "then", "else", "contains", "minContains", "maxContains", "propertyNames", "dependentSchemas",
-           "unevaluatedProperties", "unevaluatedItems")  # fmt: skip
+           "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")  # fmt: skip
 _MAX_COMPARISONS = 50_000
 
 
@@ -70,6 +76,13 @@ class _Comparison:
         return self._compared[pair]
 
     def _compare(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> Iterator[str]:
+        reader, writer = self._reader.without_unevaluated(reader), self._writer.without_unevaluated(writer)
+        for keyword in DEPENDING:
+            if reader.get(keyword, True) not in (True, {}):
+                # What the keyword accepts depends on the keywords beside it, and on what they refer to.
+                if reader != writer or (has_reference(reader) and not self._reader.is_same(self._writer)):
+                    yield f"{path}/{keyword} depends on keywords that were changed"
+                return
         for keyword in ("anyOf", "oneOf"):
             if isinstance(writer.get(keyword), list):
                 for branch in writer[keyword]:

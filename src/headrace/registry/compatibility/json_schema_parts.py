@@ -14,6 +14,13 @@ UPPER_BOUNDS = {"maximum": "number", "exclusiveMaximum": "number", "maxLength": 
 LOWER_BOUNDS = {"minimum": "number", "exclusiveMinimum": "number", "minLength": "string", "minItems": "array",
           "minProperties": "object"}  # fmt: skip
 
+#: Keywords whose meaning depends on other keywords of the schema, or on the schemas around it.
+DEPENDING = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
+#: Keywords that may describe properties or items too.
+_ALSO_DESCRIBING = ("anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "contains", "$dynamicRef",
+          "$recursiveRef")  # fmt: skip
+_DRAFTS_WITH_UNEVALUATED = ("2019-09", "2020-12")
+
 
 class TooComplex(Exception):
     """The schemas cannot be compared: too many alternatives, or a reference that does not exist."""
@@ -23,6 +30,7 @@ class Side:
     """One of the two schemas: finds what ``$ref`` names."""
 
     def __init__(self, content: JsonContent) -> None:
+        self._content = content
         self._documents = content.documents
         #: The document that a schema object belongs to, for references within it.
         self._root = content.schema
@@ -48,6 +56,27 @@ class Side:
         if isinstance(branch, bool):
             return {key: each for key, each in schema.items() if key != keyword} if branch else False
         return self._merge(schema, branch, keyword)
+
+    def is_same(self, other: Side) -> bool:
+        """Whether both sides have the same schema, with the same references."""
+        return (self._content.schema, self._documents) == (other._content.schema, other._documents)
+
+    def without_unevaluated(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """A schema with other keywords instead of the unevaluated ones, if they say the same.
+
+        In a schema of an older draft the keywords have no meaning, and stay.
+        """
+        draft = str(self._root.get("$schema", "")) if isinstance(self._root, dict) else ""
+        has_meaning = any(name in draft for name in _DRAFTS_WITH_UNEVALUATED)
+        if not has_meaning or any(each in schema for each in _ALSO_DESCRIBING):
+            return schema
+        found = {key: each for key, each in schema.items() if key not in ("unevaluatedProperties", "unevaluatedItems")}
+        if "unevaluatedProperties" in schema:
+            found.setdefault("additionalProperties", schema["unevaluatedProperties"])
+        if "unevaluatedItems" in schema:
+            rest = "additionalItems" if isinstance(schema.get("items"), list) else "items"
+            found.setdefault(rest, schema["unevaluatedItems"])
+        return found
 
     def _referred(self, schema: dict[str, Any], reference: str) -> Any:
         document, _, pointer = reference.partition("#")
@@ -98,6 +127,20 @@ class Side:
             # The sources are kept too, because an id is unique only while its object lives.
             self._merged[place] = _both(base, second), first, second
         return self._merged[place][0]
+
+
+def has_reference(schema: Any) -> bool:
+    """Whether a ``$ref`` or the like is in a schema, at any depth."""
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            if any(key in each for key in ("$ref", "$dynamicRef", "$recursiveRef")):
+                return True
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    return False
 
 
 def types_of(schema: dict[str, Any]) -> frozenset[str]:
