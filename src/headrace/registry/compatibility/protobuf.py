@@ -2,6 +2,7 @@
 
 A message is found by its name, a field by its number. These changes break readers:
 
+- the package changes: the full names of all messages change with it
 - a message is removed
 - a field gets a type with another encoding. Interchangeable are int32, uint32, int64, uint64 and bool; sint32 and
   sint64; string and bytes; fixed32 and sfixed32; fixed64 and sfixed64; and enums with the first group
@@ -41,17 +42,19 @@ class _Comparison:
     def __init__(self, reader: ProtobufContent, writer: ProtobufContent) -> None:
         self._reader, self._writer = _messages(reader), _messages(writer)
         self._writer_main = _names(writer.file.message_type, "")
-        self._packages = _package(reader.file), _package(writer.file)
+        self._packages = reader.file.package, writer.file.package
         self._compared: set[tuple[str, str]] = set()
         self._found: list[str] = []
 
     def compare(self) -> list[str]:
-        reader_package, writer_package = self._packages
+        package, before = self._packages
+        if package != before:
+            return [f"the package changes from {before or 'none'} to {package or 'none'}"]
         for name in self._writer_main:
-            source, target = f"{writer_package}.{name}", f"{reader_package}.{name}"
-            if target in self._reader:
-                self._message(target, source)
-            elif not self._writer[source].options.map_entry:
+            full_name = f"{_prefix(package)}.{name}"
+            if full_name in self._reader:
+                self._message(full_name, full_name)
+            elif not self._writer[full_name].options.map_entry:
                 self._found.append(f"the message {name} was removed")
         return self._found
 
@@ -81,7 +84,7 @@ class _Comparison:
     def _field(self, message: str, reader: Any, writer: Any) -> None:
         place = f"the field {message}.{reader.name} ({reader.number})"
         if reader.type in _MESSAGES and writer.type in _MESSAGES:
-            if self._local(reader.type_name, 0) != self._local(writer.type_name, 1):
+            if reader.type_name != writer.type_name:
                 self._found.append(
                     f"{place} is of type {reader.type_name.lstrip('.')}, and was {writer.type_name.lstrip('.')}"
                 )
@@ -104,14 +107,9 @@ class _Comparison:
             if len(independent) + len(groups) > 1:
                 self._found.append(f"several fields of {name} moved into the oneof {oneof.name}")
 
-    def _local(self, name: str, side: int) -> str:
-        """The name of a type without the package of its file, which may change."""
-        package = self._packages[side]
-        return name[len(package) :] if name.startswith(package + ".") else name
 
-
-def _package(file: Any) -> str:
-    return f".{file.package}" if file.package else ""
+def _prefix(package: str) -> str:
+    return f".{package}" if package else ""
 
 
 def _names(messages: Any, prefix: str) -> list[str]:
@@ -125,7 +123,7 @@ def _names(messages: Any, prefix: str) -> list[str]:
 def _messages(content: ProtobufContent) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for file in (content.file, *content.dependencies):
-        _collect(file.message_type, _package(file), found)
+        _collect(file.message_type, _prefix(file.package), found)
     return found
 
 
