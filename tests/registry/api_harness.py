@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import json
+from hashlib import md5
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 from headrace.registry.changes import noop
 from headrace.registry.cluster.forwarding import ForwardedAnswer, Forwarder
@@ -92,12 +94,17 @@ class Api:
             sent.append(message)
 
         await self.application(scope, receive, send)
-        assert dict(sent[0]["headers"])[b"content-type"] == b"application/vnd.schemaregistry.v1+json"
+        headers_sent = dict(sent[0]["headers"])
+        assert headers_sent[b"content-type"] == b"application/vnd.schemaregistry.v1+json"
+        assert (b"content-length" in headers_sent) == (sent[0]["status"] != 204)
         return sent[0]["status"], sent[1]["body"]
 
     async def register(self, subject: str, schema: Any, query: str = "", **more: Any) -> tuple[int, Any]:
+        """Registers a schema. Returns the status, and the id in the answer or the whole error."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        return await self.call("POST", f"/subjects/{quote(subject, safe='')}/versions{query}", {"schema": text, **more})
+        path = f"/subjects/{quote(subject, safe='')}/versions{query}"
+        status, answer = await self.call("POST", path, {"schema": text, **more})
+        return status, {"id": answer["id"]} if status == 200 else answer
 
     def write_noop(self) -> None:
         self.topic.records.append(noop(self.state))
@@ -114,6 +121,11 @@ class _ForwarderTo(Forwarder):
         assert self._leader is not None
         status, answer = await self._leader.raw(method, target, body, {"x-forward": "false"})
         return ForwardedAnswer(status, answer)
+
+
+def with_guid(text: str, **more: Any) -> dict[str, Any]:
+    """The answer for a schema without references, metadata and rules."""
+    return {**more, "guid": str(UUID(bytes=md5(text.encode()).digest())), "schema": text}
 
 
 def record_schema(*fields: str, **defaults: Any) -> str:

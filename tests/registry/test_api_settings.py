@@ -31,7 +31,10 @@ async def test_settings_of_all_subjects_and_of_one(api: Api) -> None:
         ("/config", {"compatibility": "SOME"}, 42203),
         ("/config", {}, 42203),
         ("/config", {"compatibility": 5}, 42203),
-        ("/config", {"alias": "other"}, 422),
+        ("/config", {"overrideMetadata": {}}, 422),
+        ("/config", {"alias": 5}, 422),
+        ("/config/s", {"alias": "__EMPTY"}, 42208),
+        ("/config/s", {"compatibilityGroup": []}, 422),
         ("/config", [], 400),
         ("/mode", {"mode": "SOME"}, 42204),
         ("/mode", {}, 42204),
@@ -74,13 +77,81 @@ async def test_read_only_modes(api: Api) -> None:
     assert (await api.register("s", '"float"'))[0] == 200
 
 
+async def test_settings_cannot_change_in_a_read_only_mode(api: Api) -> None:
+    await api.call("PUT", "/config/s", {"compatibility": "FULL"})
+    await api.call("PUT", "/mode", {"mode": "READONLY"})
+    for path in ("/config", "/config/s"):
+        assert (await api.call("PUT", path, {"compatibility": "NONE"}))[1]["error_code"] == 42205
+        assert (await api.call("DELETE", path))[1]["error_code"] == 42205
+
+
+async def test_modes_below_a_context_are_deleted_with_it(api: Api) -> None:
+    for path in ("/mode", "/mode/s", "/mode/:.c:", "/mode/:.c:s"):
+        await api.call("PUT", path, {"mode": "READONLY"})
+    assert await api.call("DELETE", "/mode/:.c:?recursive=true") == (200, {"mode": "READONLY"})
+    assert (await api.call("GET", "/mode/:.c:s"))[1]["error_code"] == 40409
+    assert await api.call("GET", "/mode/s") == (200, {"mode": "READONLY"})
+    assert (await api.call("DELETE", "/mode?recursive=true"))[0] == 200
+    assert (await api.call("GET", "/mode/s"))[1]["error_code"] == 40409
+    assert (await api.call("DELETE", "/mode/:.c:?recursive=true"))[0] == 200
+
+
+async def test_an_import_may_begin_when_all_versions_are_soft_deleted(api: Api) -> None:
+    await api.register("s", INT)
+    await api.call("DELETE", "/subjects/s")
+    assert (await api.call("PUT", "/mode/s", {"mode": "IMPORT"}))[0] == 200
+    assert await api.register("s", '"string"', id=1, version=1) == (200, {"id": 1})
+    await api.call("PUT", "/mode/s", {"mode": "READWRITE"})
+    assert (await api.call("PUT", "/mode", {"mode": "IMPORT"}))[1]["error_code"] == 42205
+
+
+async def test_an_import_cannot_begin_if_a_deleted_version_is_referred_to(api: Api) -> None:
+    await api.register("part", {"type": "record", "name": "P", "fields": []})
+    reference = {"name": "P", "subject": "part", "version": 1}
+    await api.register("whole", '{"type":"array","items":"P"}', references=[reference])
+    await api.call("DELETE", "/subjects/whole")
+    await api.call("DELETE", "/subjects/part")
+    assert (await api.call("PUT", "/mode/part", {"mode": "IMPORT"}))[1]["error_code"] == 42206
+    assert (await api.call("PUT", "/mode", {"mode": "IMPORT"}))[0] == 200
+    assert await api.call("GET", "/subjects?deleted=true") == (200, [])
+
+
+async def test_an_alias_stands_for_its_subject(api: Api) -> None:
+    await api.register("s", INT)
+    assert await api.call("PUT", "/config/al", {"alias": "s"}) == (200, {"alias": "s"})
+    assert (await api.call("GET", "/subjects/al/versions/latest"))[1]["subject"] == "s"
+    assert (await api.call("GET", "/schemas/ids/1?subject=al"))[1]["subject"] == "s"
+    assert await api.register("al", '"long"') == (200, {"id": 2})
+    assert await api.call("GET", "/subjects") == (200, ["s"])
+    assert (await api.call("GET", "/config/al"))[1]["alias"] == "s"
+    assert (await api.call("GET", "/config/s"))[1]["error_code"] == 40408
+    await api.call("PUT", "/config/al", {"alias": ""})
+    assert (await api.call("GET", "/subjects/al/versions"))[1]["error_code"] == 40401
+
+
+async def test_an_alias_in_a_context_is_of_the_context(api: Api) -> None:
+    await api.register(":.c:s", INT)
+    await api.call("PUT", "/config/:.c:al", {"alias": "s"})
+    assert (await api.call("GET", "/contexts/.c/subjects/al/versions/1"))[1]["subject"] == ":.c:s"
+
+
+async def test_versions_of_another_compatibility_group_do_not_count(api: Api) -> None:
+    assert (await api.call("PUT", "/config/s", {"compatibilityGroup": "major"}))[0] == 200
+    first, second = {"properties": {"major": "1"}}, {"properties": {"major": "2"}}
+    await api.register("s", record_schema("a"), metadata=first)
+    assert (await api.register("s", '"string"', metadata=first))[0] == 409
+    assert (await api.register("s", '"string"', metadata=second))[0] == 200
+    assert (await api.register("s", '"int"'))[0] == 409  # takes over the second group
+    assert (await api.register("s", record_schema("a", b=1), metadata=first))[0] == 200
+
+
 async def test_imports_keep_ids_and_versions(api: Api) -> None:
     assert (await api.register("s", INT, id=7))[1]["error_code"] == 42205
     assert await api.call("PUT", "/mode", {"mode": "IMPORT"}) == (200, {"mode": "IMPORT"})
     assert (await api.register("s", INT))[1]["error_code"] == 42205
     assert await api.register("s", INT, id=7, version=3) == (200, {"id": 7})
     assert await api.register("s", '"string"', id=9, version=5) == (200, {"id": 9})
-    assert (await api.register("s", '"bytes"', id=7))[1]["error_code"] == 42207
+    assert (await api.register("s", '"bytes"', id=7))[1]["error_code"] == 42205
     assert (await api.register("s", '"bytes"', id=8, version=5))[1]["error_code"] == 42205
     assert await api.call("GET", "/subjects/s/versions") == (200, [3, 5])
     await api.call("PUT", "/mode", {"mode": "READWRITE"})

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from api_harness import Api, record_schema
+from api_harness import Api, record_schema, with_guid
 
 INT = '"int"'
 
 
 async def test_registered_schemas_are_found_by_id_version_and_subject(api: Api) -> None:
     assert await api.register("s", {"type": "string"}) == (200, {"id": 1})
-    assert await api.call("GET", "/schemas/ids/1") == (200, {"schema": '"string"'})
+    assert await api.call("GET", "/schemas/ids/1") == (200, with_guid('"string"'))
     assert await api.raw("GET", "/schemas/ids/1/schema") == (200, b'"string"')
-    expected = {"subject": "s", "version": 1, "id": 1, "schema": '"string"'}
+    expected = with_guid('"string"', subject="s", version=1, id=1)
     assert await api.call("GET", "/subjects/s/versions/1") == (200, expected)
     assert await api.call("GET", "/subjects/s/versions/latest") == (200, expected)
     assert await api.call("GET", "/subjects/s/versions/-1") == (200, expected)
@@ -25,8 +25,11 @@ async def test_registered_schemas_are_found_by_id_version_and_subject(api: Api) 
     assert await api.call("GET", "/subjects") == (200, ["s"])
     assert await api.call("GET", "/schemas") == (200, [expected])
     assert await api.call("GET", "/schemas/types") == (200, ["JSON", "PROTOBUF", "AVRO"])
-    assert await api.call("GET", "/schemas/ids/1?fetchMaxId=true") == (200, {"schema": '"string"', "maxId": 1})
+    assert await api.call("GET", "/schemas/ids/1?fetchMaxId=true") == (200, with_guid('"string"', maxId=1))
+    assert await api.call("GET", "/schemas/ids/1?subject=s") == (200, with_guid('"string"', subject="s", version=1))
     assert await api.call("GET", "/") == (200, {})
+    assert await api.call("POST", "/", {}) == (200, {})
+    assert (await api.call("GET", "/v1/metadata/id"))[1] == {"id": "", "scope": {"path": [], "clusters": {}}}
 
 
 async def test_the_same_schema_has_one_id_and_no_second_version(api: Api) -> None:
@@ -58,8 +61,8 @@ async def test_the_same_schema_has_one_id_and_no_second_version(api: Api) -> Non
         ("DELETE", "/subjects/s/versions/1?permanent=true", 404, 40407),
         ("GET", "/config/s", 404, 40408),
         ("GET", "/mode/s", 404, 40409),
-        ("DELETE", "/config/s", 404, 40408),
-        ("DELETE", "/mode/s", 404, 40409),
+        ("DELETE", "/config/s", 404, 40401),
+        ("DELETE", "/mode/s", 404, 40401),
         ("GET", "/nothing", 404, 404),
         ("GET", "/schemas/ids", 404, 404),
         ("PATCH", "/subjects", 405, 405),
@@ -102,8 +105,12 @@ async def test_compatibility_checks(api: Api) -> None:
     status, answer = await api.call("POST", f"{path}/1?verbose=true", wrong)
     assert (status, answer["is_compatible"], len(answer["messages"])) == (200, False, 1)
     assert (await api.call("POST", f"{path}/9", right))[1]["error_code"] == 40402
-    assert (await api.call("POST", "/compatibility/subjects/none/versions/1", right))[1]["error_code"] == 40401
-    assert await api.call("POST", "/compatibility/subjects/none/versions", right) == (200, {"is_compatible": True})
+    assert (await api.call("POST", "/compatibility/subjects/none/versions/1", right))[1]["error_code"] == 40402
+    for new in ("/compatibility/subjects/none/versions", "/compatibility/subjects/none/versions/latest"):
+        assert await api.call("POST", new, right) == (200, {"is_compatible": True})
+        assert (await api.call("POST", new, {"schema": "{"}))[1]["error_code"] == 42201
+        status, answer = await api.call("POST", f"{new}?verbose=true", {"schema": "{"})
+        assert (status, answer["is_compatible"], len(answer["messages"])) == (200, False, 1)
 
 
 async def test_soft_deleted_versions_are_hidden_and_can_be_shown(api: Api) -> None:
@@ -113,6 +120,7 @@ async def test_soft_deleted_versions_are_hidden_and_can_be_shown(api: Api) -> No
     assert await api.call("GET", "/subjects/s/versions") == (200, [2])
     assert await api.call("GET", "/subjects/s/versions?deleted=true") == (200, [1, 2])
     assert await api.call("GET", "/subjects/s/versions?deletedOnly=true") == (200, [1])
+    assert await api.call("GET", "/subjects/s/versions?deletedAsNegative=true") == (200, [-1, 2])
     assert (await api.call("GET", "/subjects/s/versions/1"))[1]["error_code"] == 40402
     assert (await api.call("GET", "/subjects/s/versions/1?deleted=true"))[0] == 200
     assert (await api.call("GET", "/schemas/ids/1"))[0] == 200
@@ -157,12 +165,15 @@ async def test_contexts_have_their_own_ids(api: Api) -> None:
     await api.register("s", INT)
     assert await api.register(":.other:s", '"string"') == (200, {"id": 1})
     assert await api.call("GET", "/contexts") == (200, [".", ".other"])
-    assert await api.call("GET", "/schemas/ids/1?subject=:.other:") == (200, {"schema": '"string"'})
-    assert await api.call("GET", "/schemas/ids/1") == (200, {"schema": INT})
+    assert await api.call("GET", "/schemas/ids/1?subject=:.other:") == (
+        200,
+        with_guid('"string"', subject=":.other:s", version=1),
+    )
+    assert await api.call("GET", "/schemas/ids/1") == (200, with_guid(INT))
     assert await api.call("GET", "/subjects") == (200, [":.other:s", "s"])
     assert await api.call("GET", "/contexts/.other/subjects") == (200, [":.other:s"])
     assert (await api.call("GET", "/contexts/.other/subjects/s/versions/1"))[1]["subject"] == ":.other:s"
-    assert await api.call("GET", "/contexts/.other/schemas/ids/1") == (200, {"schema": '"string"'})
+    assert await api.call("GET", "/contexts/.other/schemas/ids/1") == (200, with_guid('"string"'))
 
 
 async def test_a_subject_may_contain_a_slash(api: Api) -> None:
@@ -176,3 +187,22 @@ async def test_metadata_and_rules_are_kept_and_returned(api: Api) -> None:
     status, answer = await api.call("GET", "/subjects/s/metadata?key=owner&value=us")
     assert (status, answer["metadata"]) == (200, metadata)
     assert (await api.call("GET", "/subjects/s/metadata?key=owner&value=them"))[1]["error_code"] == 40403
+
+
+async def test_the_latest_version_with_several_properties(api: Api) -> None:
+    for number, (a, b) in enumerate([("1", "2"), ("9", "2"), ("1", "3")], start=1):
+        await api.register("s", INT, metadata={"properties": {"a": a, "b": b}})
+        path = f"/subjects/s/metadata?key=a&value={a}&key=b&value={b}"
+        assert (await api.call("GET", path))[1]["version"] == number
+    assert (await api.call("GET", "/subjects/s/metadata?key=a&value=1&key=b&value=2"))[1]["version"] == 1
+    assert (await api.call("GET", "/subjects/s/metadata?key=a&value=9&key=b&value=3"))[1]["error_code"] == 40403
+
+
+async def test_a_subject_whose_version_refers_to_an_older_one_can_be_deleted(api: Api) -> None:
+    await api.register("s", {"type": "record", "name": "P", "fields": []})
+    await api.call("PUT", "/config/s", {"compatibility": "NONE"})
+    reference = {"name": "P", "subject": "s", "version": 1}
+    assert (await api.register("s", {"type": "array", "items": "P"}, references=[reference]))[0] == 200
+    assert (await api.call("DELETE", "/subjects/s/versions/1"))[1]["error_code"] == 42206
+    assert await api.call("DELETE", "/subjects/s") == (200, [1, 2])
+    assert await api.call("DELETE", "/subjects/s?permanent=true") == (200, [1, 2])

@@ -24,6 +24,14 @@ def avro(text: str) -> dict[str, Any]:
     return {"schema": text}
 
 
+def json_schema(schema: Any) -> dict[str, Any]:
+    return {"schema": json.dumps(schema), "schemaType": "JSON"}
+
+
+def avro_field(fields: str) -> dict[str, Any]:
+    return avro('{"type":"record","name":"R","fields":[' + fields + "]}")
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
@@ -53,6 +61,23 @@ def avro(text: str) -> dict[str, Any]:
         (avro('{"type":"record","name":"R","fields":5}'), 422, 42201),
         (avro('{"type":"record","name":"R","fields":[{"name":"x"}]}'), 422, 42201),
         (avro('{"type":"enum","name":"E","symbols":["a","a"]}'), 422, 42201),
+        (avro('{"type":"record","name":"a-b","fields":[]}'), 422, 42201),
+        (avro('{"type":"record","name":"n..R","fields":[]}'), 422, 42201),
+        (avro('{"type":"record","name":"R","namespace":"a-b","fields":[]}'), 422, 42201),
+        (avro('{"type":"record","name":"R","aliases":["a-b"],"fields":[]}'), 422, 42201),
+        (avro('{"type":"record","name":"R","aliases":"a","fields":[]}'), 422, 42201),
+        (avro_field('{"name":"x y","type":"int"}'), 422, 42201),
+        (avro_field('{"name":"x","type":"int"},{"name":"x","type":"int"}'), 422, 42201),
+        (avro_field('{"name":"x","type":"int","aliases":["a.b"]}'), 422, 42201),
+        (avro_field('{"name":"x","type":"int","order":"up"}'), 422, 42201),
+        (avro_field('{"name":"x","type":["null",["int"]]}'), 422, 42201),
+        (avro_field('{"name":"x","type":["int","int"]}'), 422, 42201),
+        (avro_field('{"name":"x","type":["int",{"type":"int","logicalType":"date"}]}'), 422, 42201),
+        (avro_field('{"name":"x","type":{"type":"array","items":{"type":"map","values":["int","int"]}}}'), 422, 42201),
+        (avro('{"type":"fixed","name":"F","size":-1}'), 422, 42201),
+        (avro('{"type":"fixed","name":"F","size":true}'), 422, 42201),
+        (avro('{"type":"enum","name":"E","symbols":["a b"]}'), 422, 42201),
+        (avro('{"type":"enum","name":"E","symbols":["a"],"default":"b"}'), 422, 42201),
         (avro(DEEP_SCHEMA), 422, 42201),
         (avro(DEEP_JSON), 422, 42201),
         (avro('"' + "x" * 800_000 + '"'), 422, 42201),
@@ -62,6 +87,12 @@ def avro(text: str) -> dict[str, Any]:
         ({"schema": '{"$schema":5}', "schemaType": "JSON"}, 422, 42201),
         ({"schema": '{"maximum":NaN}', "schemaType": "JSON"}, 422, 42201),
         ({"schema": '{"maximum":1e999}', "schemaType": "JSON"}, 422, 42201),
+        (json_schema({"$ref": "#/definitions/none"}), 422, 42201),
+        (json_schema({"definitions": {"a": {}}, "anyOf": [{"$ref": "#/definitions/a/b"}]}), 422, 42201),
+        (json_schema({"properties": {"a": {"$ref": "other.json"}}}), 422, 42201),
+        (json_schema({"items": [{"$ref": "http://127.0.0.1:1/x.json#/a"}]}), 422, 42201),
+        (json_schema({"$defs": {"a": {"$anchor": "x"}}, "$ref": "#y"}), 422, 42201),
+        (json_schema({"$id": "http://[", "$ref": "x"}), 422, 42201),
         ({"schema": "message {", "schemaType": "PROTOBUF"}, 422, 42201),
         ({"schema": 'syntax = "proto3"; message M { N n = 1; }', "schemaType": "PROTOBUF"}, 422, 42201),
         ({"schema": 'syntax = "proto3"; import "/etc/passwd";', "schemaType": "PROTOBUF"}, 422, 42201),
@@ -77,6 +108,56 @@ async def test_a_bad_schema_is_refused_and_nothing_is_written(api: Api, body: An
     assert (found, answer["error_code"]) == (status, code), answer
     assert len(answer["message"]) < 2_000
     assert api.topic.records == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"type":"record","name":"n.m.R","namespace":"ignored","fields":[]}',
+        '{"type":"record","name":"R","namespace":"","aliases":["n.Old"],"fields":[]}',
+        '{"type":"fixed","name":"F","size":0}',
+        '[{"type":"record","name":"A","namespace":"n","fields":[]},{"type":"record","name":"A","fields":[]}]',
+        '["null","int",{"type":"array","items":"int"},{"type":"map","values":"int"}]',
+        '{"type":"record","name":"R","fields":[{"name":"next","type":["null","R"],"order":"ignore"}]}',
+        '{"type":"error","name":"E","fields":[{"name":"d","type":{"type":"bytes","logicalType":"decimal","precision":4}}]}',
+    ],
+)
+async def test_unusual_schemas_that_avro_allows_are_accepted(api: Api, schema: str) -> None:
+    assert (await api.register("s", schema))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "http://json-schema.org/draft-07/schema#"},
+        {"definitions": {"a/b c": {}}, "$ref": "#/definitions/a~1b%20c"},
+        {"anyOf": [{"type": "null"}], "not": {"$ref": "#/anyOf/0"}},
+        {"$id": "http://x/root.json", "$ref": "http://x/root.json#/$defs/a", "$defs": {"a": {"$ref": "root.json"}}},
+        {"$id": "http://x/root.json", "$ref": "part.json", "$defs": {"p": {"$id": "part.json", "type": "null"}}},
+        {
+            "$defs": {"p": {"$id": "http://y/p", "$ref": "#/$defs/q", "$defs": {"q": {"$anchor": "n"}}}},
+            "$ref": "http://y/p#n",
+        },
+        {"definitions": {"a": {"$id": "#old"}}, "$ref": "#old"},
+        {"properties": {"$ref": {"type": "string"}}, "default": {"$ref": "#/none"}, "enum": [{"$ref": "none"}]},
+        True,
+    ],
+    ids=str,
+)
+async def test_references_within_a_json_schema_are_found(api: Api, schema: Any) -> None:
+    assert (await api.register("s", json.dumps(schema), schemaType="JSON"))[0] == 200
+
+
+async def test_a_schema_that_another_registry_accepted_stays_in_use(api: Api) -> None:
+    wrong = '{"type":"record","name":"a-b","fields":[]}'
+    key = {"keytype": "SCHEMA", "subject": "s", "version": 1, "magic": 1}
+    api.state.apply(
+        json.dumps(key).encode(), json.dumps({"subject": "s", "version": 1, "id": 1, "schema": wrong}).encode()
+    )
+    assert (await api.call("POST", "/subjects/s", {"schema": wrong}))[1]["id"] == 1
+    assert (await api.register("s", wrong))[1]["id"] == 1
+    assert (await api.register("t", wrong))[1]["error_code"] == 42201
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry import (
+    ConfigCompatibilityLevel,
+    Metadata,
+    MetadataProperties,
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    ServerConfig,
+    dual_schema_id_deserializer,
+    header_schema_id_serializer,
+)
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -80,6 +92,63 @@ def test_avro_with_a_reference(client: SchemaRegistryClient) -> None:
     data = AvroSerializer(client, schema)({"r": {"x": 5}}, context("avro"))
     assert AvroDeserializer(client)(data, context("avro")) == {"r": {"x": 5}}
     assert client.get_referenced_by("part", 1) == [int.from_bytes(data[1:5], "big")]
+
+
+def test_the_guid_in_a_header(client: SchemaRegistryClient) -> None:
+    config = {"schema.id.serializer": header_schema_id_serializer}
+    at = SerializationContext("headers", MessageField.VALUE, [])
+    data = AvroSerializer(client, RECORD, conf=config)({"x": 5}, at)
+    assert data == bytes([10])
+    assert isinstance(at.headers, list)
+    assert [name for name, _ in at.headers] == ["__value_schema_id"]
+    schema = client.get_latest_version("headers-value")
+    assert client.get_schema_by_guid(str(schema.guid)).schema_str == RECORD
+    reader = AvroDeserializer(client, conf={"schema.id.deserializer": dual_schema_id_deserializer})
+    assert reader(data, at) == {"x": 5}
+
+
+def test_a_version_with_two_properties(client: SchemaRegistryClient) -> None:
+    for number in ("1", "2"):
+        properties = MetadataProperties({"number": number, "team": "a"})
+        metadata = Metadata(tags=None, properties=properties, sensitive=None)
+        client.register_schema("properties", Schema(RECORD, "AVRO", metadata=metadata))
+    found = client.get_latest_with_metadata("properties", {"number": "1", "team": "a"})
+    assert found.version == 1
+
+
+def test_settings(client: SchemaRegistryClient, registry: RegistryProcess) -> None:
+    client.register_schema("settings", Schema(RECORD, "AVRO"))
+    client.set_config("settings", ServerConfig(compatibility=ConfigCompatibilityLevel.FULL, compatibility_group="team"))
+    found = client.get_config("settings")
+    assert (found.compatibility_level, found.compatibility_group) == (ConfigCompatibilityLevel.FULL, "team")
+    alias = Request(f"{registry.url}/config/other-name", json.dumps({"alias": "settings"}).encode(), method="PUT")
+    urlopen(alias, timeout=30).close()
+    assert client.get_latest_version("other-name").subject == "settings"
+    client.delete_config("other-name")
+    with pytest.raises(SchemaRegistryError) as raised:
+        client.delete_config("other-name")
+    assert raised.value.error_code == 40401
+    assert client.test_compatibility("never-registered", Schema(RECORD, "AVRO"))
+
+
+def test_modes(client: SchemaRegistryClient) -> None:
+    schema_id = client.register_schema("modes", Schema(RECORD, "AVRO"))
+    client.update_mode("modes", "READONLY")
+    assert client.get_mode("modes") == "READONLY"
+    client.clear_caches()
+    assert client.register_schema("modes", Schema(RECORD, "AVRO")) == schema_id
+    with pytest.raises(SchemaRegistryError) as raised:
+        client.register_schema("modes", Schema(WIDER, "AVRO"))
+    assert raised.value.error_code == 42205
+    client.delete_mode("modes")
+    assert client.get_global_mode() == "READWRITE"
+
+
+def test_contexts(client: SchemaRegistryClient) -> None:
+    client.register_schema(":.clients:only", Schema('"bytes"', "AVRO"))
+    assert ".clients" in client.get_contexts()
+    assert client.get_latest_version("only").subject == ":.clients:only"
+    assert client.get_schema(1, "only").schema_str == '"bytes"'
 
 
 def test_json(client: SchemaRegistryClient) -> None:

@@ -46,6 +46,16 @@ def new_schema(parser: SchemaParser, resolved: Resolved, *, normalize: bool) -> 
     return NewSchema(replace(resolved.schema, text=text), parsed)
 
 
+def check_new(new: NewSchema) -> None:
+    """
+    :raises RegistryError: if a registry may not accept it as a new schema.
+    """
+    try:
+        new.parsed.check_new()
+    except InvalidSchema as error:
+        raise invalid_schema(str(error)) from None
+
+
 def same_version(parser: SchemaParser, new: NewSchema, candidates: Sequence[Candidate]) -> Version | None:
     """The newest version with the same schema. Texts that differ in form only are the same schema."""
     for candidate in reversed(candidates):

@@ -6,6 +6,8 @@ Confluent's where a client or a script may look for them.
 
 from __future__ import annotations
 
+INVALID_SCHEMA = 42201
+
 
 class RegistryError(Exception):
     """A request cannot be answered; the answer has the status, the code and the message."""
@@ -32,8 +34,8 @@ def version_not_found(version: int | str) -> NotFound:
     return NotFound(40402, f"Version {version} not found.")
 
 
-def schema_not_found(schema_id: int | None = None) -> NotFound:
-    return NotFound(40403, "Schema not found" if schema_id is None else f"Schema {schema_id} not found")
+def schema_not_found(schema_id: int | str | None = None) -> NotFound:
+    return NotFound(40403, "Schema not found" if schema_id is None else f"Schema {str(schema_id)[:40]} not found")
 
 
 def subject_soft_deleted(subject: str) -> NotFound:
@@ -80,7 +82,7 @@ def unprocessable(message: str) -> RegistryError:
 
 
 def invalid_schema(message: str) -> RegistryError:
-    return RegistryError(42201, f"Invalid schema: {message}")
+    return RegistryError(INVALID_SCHEMA, f"Invalid schema: {message}")
 
 
 def invalid_version(version: str) -> RegistryError:
@@ -119,11 +121,19 @@ def reference_exists(subject: str, version: int, referrers: list[int]) -> Regist
 
 
 def id_taken(schema_id: int) -> RegistryError:
-    return RegistryError(42207, f"Overwrite new schema with id {schema_id} is not permitted.")
+    return RegistryError(42205, f"Overwrite new schema with id {schema_id} is not permitted.")
 
 
 def invalid_subject(subject: str, reason: str) -> RegistryError:
     return RegistryError(42208, f"The specified subject '{subject[:100]}' is not a valid subject: {reason}")
+
+
+def invalid_rule_set(reason: str) -> RegistryError:
+    return RegistryError(42210, f"Invalid rule set: {reason}")
+
+
+def context_not_empty(context: str) -> RegistryError:
+    return RegistryError(42211, f"The specified context '{context[:100]}' is not empty.")
 
 
 def store_failed(message: str) -> RegistryError:

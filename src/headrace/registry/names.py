@@ -37,6 +37,12 @@ def qualified(context: str, name: str) -> str:
     return name if context == DEFAULT_CONTEXT else f":{context}:{name}"
 
 
+def context_of_path(name: str) -> str:
+    """The context of a path: ``:.test:``, ``.test`` and ``test`` mean the same."""
+    name = name.strip(":")
+    return name if name.startswith(".") else f".{name}"
+
+
 def with_context(context: str, subject: str) -> str:
     """A name of a request whose path begins with ``/contexts/CONTEXT``. A name with its own context keeps it."""
     return (

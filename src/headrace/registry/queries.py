@@ -14,6 +14,7 @@ from headrace.registry.errors import (
     version_not_found,
 )
 from headrace.registry.formats.parsing import Resolved
+from headrace.registry.names import DEFAULT_CONTEXT, checked_subject, context_of, qualified, with_context
 from headrace.registry.schemas import LATEST, MAX_REFERENCES, SchemaText
 from headrace.registry.state import RegistryState, Version
 
@@ -57,6 +58,37 @@ def one_version(state: RegistryState, subject: str, number: int | None, *, with_
     raise version_not_found(number)
 
 
+def aliased(state: RegistryState, subject: str) -> str:
+    """The subject that a name is an alias of, or the name. An alias without a context is in that of the name."""
+    alias = (state.config(subject) or {}).get("alias")
+    if not isinstance(alias, str) or not alias:
+        return subject
+    return checked_subject(with_context(context_of(subject), alias))
+
+
+def same_name_elsewhere(state: RegistryState, subject: str) -> list[str]:
+    """The subjects of other contexts with the name of a subject of the default context."""
+    if context_of(subject) != DEFAULT_CONTEXT:
+        return []
+    names = [qualified(context, subject) for context in state.contexts() if context != DEFAULT_CONTEXT]
+    return [name for name in names if state.versions(name, with_deleted=True)]
+
+
+def version_with_id(state: RegistryState, subject: str, schema_id: int) -> Version:
+    """The version that a subject has with an id. If it has none: of another subject of the context.
+
+    A subject of the default context also stands for the subjects of this name in other contexts.
+
+    :param subject: a qualified name. It may be that of a context.
+    :raises NotFound: if no schema has the id.
+    """
+    for name in (subject, *same_name_elsewhere(state, subject)):
+        own = [each for each in state.versions_of_id(context_of(name), schema_id) if each.subject == name]
+        if own:
+            return max(own, key=lambda each: each.version)
+    return versions_of_id(state, context_of(subject), schema_id)[0]
+
+
 def versions_of_id(state: RegistryState, context: str, schema_id: int) -> list[Version]:
     """
     :raises NotFound: if no schema has the id.
@@ -65,6 +97,17 @@ def versions_of_id(state: RegistryState, context: str, schema_id: int) -> list[V
     if not found:
         raise schema_not_found(schema_id)
     return sorted(found, key=lambda each: (each.subject, each.version))
+
+
+def contexts_of_guid(state: RegistryState, guid: str) -> list[tuple[str, int]]:
+    """The contexts that have a schema, and its ids there; the default context is the first.
+
+    :raises NotFound: if no schema has the GUID.
+    """
+    found = state.ids_of_guid(guid.lower())
+    if not found:
+        raise schema_not_found(guid)
+    return found
 
 
 def resolved(state: RegistryState, subject: str, schema: SchemaText) -> Resolved:
@@ -132,9 +175,12 @@ def _has_prefix(subject: str, prefix: str) -> bool:
     return subject.startswith(prefix)
 
 
-def referrer_ids(state: RegistryState, version: Version, *, with_deleted: bool = False) -> list[int]:
+def referrer_ids(state: RegistryState, version: Version, *, with_deleted: bool = False, besides: str = "") -> list[int]:
+    """The ids of the schemas that refer to a version, apart from those of one subject."""
     found = state.referrers(version.subject, version.version)
-    return sorted({each.schema_id for each in found if with_deleted or not each.is_deleted})
+    return sorted(
+        {each.schema_id for each in found if each.subject != besides and (with_deleted or not each.is_deleted)}
+    )
 
 
 def schemas(state: RegistryState, prefix: str, *, with_deleted: bool, only_latest: bool) -> list[Version]:
@@ -153,4 +199,5 @@ def page(items: Iterable[_T], offset: int, limit: int) -> list[_T]:
 
 def version_fields(version: Version) -> dict[str, object]:
     """A version as answers have it."""
-    return {"subject": version.subject, "version": version.version, "id": version.schema_id, **version.schema.fields()}
+    found = {"subject": version.subject, "version": version.version, "id": version.schema_id}
+    return {**found, "guid": version.schema.guid, **version.schema.fields()}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from headrace.registry.errors import RegistryError, invalid_schema, unprocessable
+from headrace.registry.guids import guid_of
 from headrace.registry.records import UnreadableRecord
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
@@ -46,6 +48,16 @@ class SchemaText:
     metadata: str = ""
     rule_set: str = ""
 
+    @cached_property
+    def guid(self) -> str:
+        return guid_of(self)
+
+    def metadata_property(self, name: str) -> object:
+        """A property of the metadata; None if it has none."""
+        metadata = json.loads(self.metadata) if self.metadata else {}
+        properties = metadata.get("properties")
+        return properties.get(name) if isinstance(properties, dict) else None
+
     def fields(self) -> dict[str, object]:
         """Its members in records and answers. Like Confluent's registry, the type is left out if it is Avro."""
         found: dict[str, object] = {}
@@ -82,6 +94,16 @@ def requested_schema(body: Mapping[str, Any]) -> SchemaText:
     if not found.text.strip():
         raise invalid_schema("it is empty")
     return found
+
+
+def with_previous(schema: SchemaText, previous: SchemaText, body: Mapping[str, Any]) -> SchemaText:
+    """A schema of a request with the metadata and the rules of the version before, where the request has none.
+
+    A request that has them as an empty object leaves them out on purpose.
+    """
+    metadata = previous.metadata if body.get("metadata") is None else schema.metadata
+    rule_set = previous.rule_set if body.get("ruleSet") is None else schema.rule_set
+    return replace(schema, metadata=metadata, rule_set=rule_set)
 
 
 def _schema_text(body: Mapping[str, Any]) -> SchemaText:

@@ -49,7 +49,13 @@ async def serve(settings: Settings) -> None:
     state = RegistryState()
     await prepare_topic(settings.admin, settings.topic)
     journal = TopicJournal(state, settings.topic, settings.group, settings.consumer, settings.producer)
-    registry, leadership, forwarder = Registry(state, journal), Leadership(journal), Forwarder(settings.certificates)
+    cluster = Cluster(AdminConfig.load(settings.admin))
+    registry = Registry(
+        state,
+        journal,
+        lambda: {"kafka-cluster": cluster.metadata.cluster_id or "", "schema-registry-cluster": settings.group},
+    )
+    leadership, forwarder = Leadership(journal), Forwarder(settings.certificates)
     server = AsgiServer(
         Application(registry, leadership, forwarder),
         settings.host,
@@ -57,7 +63,6 @@ async def serve(settings: Settings) -> None:
         settings.protection,
         unauthorized=UNAUTHORIZED,
     )
-    cluster = Cluster(AdminConfig.load(settings.admin))
     identity = _identity(settings, server.port)
     membership = Membership(cluster, settings.group, identity, leadership.on_leader)
     joined: asyncio.Task[None] | None = None

@@ -50,6 +50,7 @@ class Context:
 
     versions: dict[int, dict[tuple[str, int], Version]] = field(default_factory=dict)
     id_of: dict[SchemaText, int] = field(default_factory=dict)
+    id_of_guid: dict[str, int] = field(default_factory=dict)
     max_id: int = 0
 
 
@@ -96,6 +97,7 @@ class RegistryState:
         context = self._contexts.setdefault(context_of(version.subject), Context())
         context.versions.setdefault(version.schema_id, {})[version.subject, version.version] = version
         context.id_of.setdefault(version.schema, version.schema_id)
+        context.id_of_guid.setdefault(version.schema.guid, version.schema_id)
         context.max_id = max(context.max_id, version.schema_id)
         for reference in version.schema.references:
             place = self.place_of(reference, version.subject)
@@ -115,6 +117,8 @@ class RegistryState:
             del context.versions[found.schema_id]
         if context.id_of.get(found.schema) == found.schema_id and not same_id:
             del context.id_of[found.schema]
+        if context.id_of_guid.get(found.schema.guid) == found.schema_id and not same_id:
+            del context.id_of_guid[found.schema.guid]
         for reference in found.schema.references:
             place = self.place_of(reference, subject)
             referrers = self._referrers.get(place, {})
@@ -179,6 +183,11 @@ class RegistryState:
         found = self._contexts.get(context)
         return None if found is None else found.id_of.get(schema)
 
+    def ids_of_guid(self, guid: str) -> list[tuple[str, int]]:
+        """The contexts that have a schema, and its ids there."""
+        found = [(name, context.id_of_guid.get(guid)) for name, context in sorted(self._contexts.items())]
+        return [(name, schema_id) for name, schema_id in found if schema_id is not None]
+
     def max_id(self, context: str) -> int:
         found = self._contexts.get(context)
         return 0 if found is None else found.max_id
@@ -187,7 +196,12 @@ class RegistryState:
         return {name: context.max_id for name, context in self._contexts.items() if context.max_id}
 
     def contexts(self) -> list[str]:
-        return sorted(name for name, context in self._contexts.items() if context.versions or name == DEFAULT_CONTEXT)
+        return sorted(name for name in self._contexts if self.has_versions(name) or name == DEFAULT_CONTEXT)
+
+    def has_versions(self, context: str) -> bool:
+        """Whether a context has versions, also deleted ones."""
+        found = self._contexts.get(context)
+        return found is not None and bool(found.versions)
 
     def referrers(self, subject: str, number: int) -> list[Version]:
         return list(self._referrers.get((subject, number), {}).values())
@@ -201,6 +215,10 @@ class RegistryState:
 
     def config(self, subject: str | None) -> dict[str, Any] | None:
         return self._configs.get(subject)
+
+    def modes(self) -> list[str | None]:
+        """What has a mode of its own: subjects, contexts, and None for all subjects."""
+        return list(self._modes)
 
     def mode(self, subject: str | None) -> str | None:
         return self._modes.get(subject)

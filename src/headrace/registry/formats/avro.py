@@ -1,14 +1,15 @@
 """Parses Avro schemas with fastavro.
 
 fastavro checks the schema and gives every type its full name. References are schemas that are parsed first, so that
-their types are known. The names of references do not matter: Avro finds types by their full names.
+their types are known. The names of references do not matter: Avro finds types by their full names. What fastavro does
+not check is in :mod:`headrace.registry.formats.avro_rules`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from headrace.registry.formats import json_text
+from headrace.registry.formats import avro_rules, json_text
 from headrace.registry.formats.parsing import InvalidSchema, Parsed, Resolved
 from headrace.registry.schemas import AVRO
 
@@ -40,7 +41,9 @@ def parse(resolved: Resolved) -> Parsed:
     content = _without_annotations(_parsed(value, named))
     identity = json_text.compact(_simplified(content), sort_keys=True)
     stored = json_text.compact(_simplified(value))
-    return Parsed(AVRO, stored, identity, lambda: identity, AvroContent(content, named))
+    return Parsed(
+        AVRO, stored, identity, lambda: identity, AvroContent(content, named), lambda: avro_rules.check(value)
+    )
 
 
 def _parsed(value: Any, named: dict[str, Any]) -> Any:

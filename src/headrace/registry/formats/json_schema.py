@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.registry.formats import json_text
+from headrace.registry.formats import json_references, json_text
 from headrace.registry.formats.parsing import InvalidSchema, Parsed, Resolved
 from headrace.registry.schemas import JSON
 
@@ -41,7 +41,15 @@ def parse(resolved: Resolved) -> Parsed:
     value = json_text.load(resolved.schema.text)
     _check(value)
     identity = json_text.compact(value, sort_keys=True)
-    return Parsed(JSON, json_text.compact(value), identity, lambda: identity, JsonContent(value, documents))
+    content = JsonContent(value, documents)
+    return Parsed(
+        JSON,
+        json_text.compact(value),
+        identity,
+        lambda: identity,
+        content,
+        lambda: json_references.check(value, documents),
+    )
 
 
 def _check(value: Any) -> None:

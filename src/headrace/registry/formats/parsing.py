@@ -44,6 +44,8 @@ class Parsed:
     :ivar identity: equal for two texts that are the same schema.
     :ivar normal_text: makes what the registry stores if a client asks for the normal form.
     :ivar content: what the compatibility rules of the type compare.
+    :ivar check_new: raises InvalidSchema if a rule forbids the schema as a new one. A stored version that breaks such a
+        rule was accepted by another registry, and stays in use.
     """
 
     kind: str
@@ -51,6 +53,7 @@ class Parsed:
     identity: str
     normal_text: Callable[[], str]
     content: Any
+    check_new: Callable[[], None] = lambda: None
 
 
 class SchemaParser:

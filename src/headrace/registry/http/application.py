@@ -1,9 +1,11 @@
 """Serves the API as an ASGI application.
 
 A request that changes something runs on the leader: another registry forwards it, and answers when it has read the
-change itself. A read that finds nothing may be early: the registry then reads the topic to its end, and looks again. So
-every registry finds whatever any registry has acknowledged. If the topic cannot be read, a read that finds nothing is
-answered with error 50001 and not with 404, because a client may take 404 as the last word.
+change itself. The registration of a schema that exists changes nothing, so every registry answers it.
+
+A read that finds nothing may be early: the registry then reads the topic to its end, and looks again. So every registry
+finds whatever any registry has acknowledged. If the topic cannot be read, a read that finds nothing is answered with
+error 50001 and not with 404, because a client may take 404 as the last word.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from typing import Any, Protocol
 from headrace.registry.cluster.forwarding import FORWARD_HEADER, Forwarder
 from headrace.registry.cluster.membership import Leader
 from headrace.registry.errors import NotFound, RegistryError, no_leader
-from headrace.registry.http.calls import Call, Receive, path_segments, query_fields, read_body
+from headrace.registry.http.calls import Call, Receive, path_segments, query_pairs, read_body
 from headrace.registry.http.reads import Raw
 from headrace.registry.http.routes import Route, find_route
-from headrace.registry.names import DEFAULT_CONTEXT
+from headrace.registry.http.writes import NO_CONTENT
+from headrace.registry.names import DEFAULT_CONTEXT, context_of_path
 from headrace.registry.registry import Registry
 
 logger = getLogger(__name__)
@@ -61,7 +64,9 @@ class Application:
         except Exception as error:
             logger.error("a request failed", exc_info=error)
             status, body = 500, _encoded({"error_code": 500, "message": "internal error; see the registry's log"})
-        headers = [(b"content-type", CONTENT_TYPE), (b"content-length", str(len(body)).encode())]
+        headers = [(b"content-type", CONTENT_TYPE)]
+        if status != 204:
+            headers.append((b"content-length", str(len(body)).encode()))
         if must_close:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -72,9 +77,9 @@ class Application:
         segments = path_segments(raw_path.partition(b"?")[0])
         context = DEFAULT_CONTEXT
         if len(segments) > 2 and segments[0] == "contexts":
-            context, segments = _context(segments[1]), segments[2:]
+            context, segments = context_of_path(segments[1]), segments[2:]
         route, parts = find_route(scope["method"], segments)
-        call = Call(self._registry, parts, query_fields(scope["query_string"]), context=context)
+        call = Call(self._registry, parts, query_pairs(scope["query_string"]), context=context)
         if scope["method"] in ("POST", "PUT"):
             call.body = await read_body(receive)
         if route.changes:
@@ -89,26 +94,27 @@ class Application:
             return await route.handler(call)
 
     async def _change(self, route: Route, call: Call, scope: Scope, raw_path: bytes) -> tuple[int, bytes]:
+        if route.known is not None:
+            # This registry may not have read everything yet, so an error is the leader's to give.
+            with suppress(RegistryError):
+                known = await route.known(call)
+                if known is not None:
+                    return 200, _encoded(known)
         leader = await self._leaders.leader()
         if leader.is_self:
-            return 200, _encoded(await route.handler(call))
+            answer = await route.handler(call)
+            return (204, b"") if answer is NO_CONTENT else (200, _encoded(answer))
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if headers.get(FORWARD_HEADER) == "false":
             raise no_leader("another registry forwarded this request, but this registry is not the leader; try again")
         query: bytes = scope["query_string"]
         target = raw_path.partition(b"?")[0] + (b"?" + query if query else b"")
-        answer = await self._forwarder.send(
+        forwarded = await self._forwarder.send(
             leader.identity, scope["method"], target.decode("latin-1"), headers, call.body
         )
         with suppress(RegistryError):
             await self._registry.catch_up()
-        return answer.status, answer.body
-
-
-def _context(name: str) -> str:
-    """The context of a path: ``:.test:``, ``.test`` and ``test`` mean the same."""
-    name = name.strip(":")
-    return name if name.startswith(".") else f".{name}"
+        return forwarded.status, forwarded.body
 
 
 def _encoded(answer: Any) -> bytes:

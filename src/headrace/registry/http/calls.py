@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from headrace.registry.errors import RegistryError, bad_request, unprocessable
 from headrace.registry.names import DEFAULT_CONTEXT, MAX_NAME_CHARACTERS, checked_subject, local_name, with_context
+from headrace.registry.queries import aliased
 from headrace.registry.registry import Registry
 from headrace.registry.state import RegistryState
 
@@ -26,12 +28,13 @@ class Call:
     """A request to one route.
 
     :ivar parts: the variable parts of the path, by name.
+    :ivar pairs: the names and values of the query, in order. A name may be in it more than once.
     :ivar context: from a path that begins with /contexts/CONTEXT.
     """
 
     registry: Registry
     parts: dict[str, str]
-    query: dict[str, str] = field(default_factory=dict)
+    pairs: list[tuple[str, str]] = field(default_factory=list)
     body: bytes = b""
     context: str = DEFAULT_CONTEXT
 
@@ -39,11 +42,23 @@ class Call:
     def state(self) -> RegistryState:
         return self.registry.state
 
+    @cached_property
+    def query(self) -> dict[str, str]:
+        return dict(self.pairs)
+
+    def values(self, name: str) -> list[str]:
+        return [value for key, value in self.pairs if key == name]
+
     @property
     def subject(self) -> str:
-        """
+        """The subject that the path names, or that the name is an alias of.
+
         :raises RegistryError: if the name is not valid.
         """
+        return aliased(self.state, self._named)
+
+    @property
+    def _named(self) -> str:
         return checked_subject(with_context(self.context, self.parts["subject"]))
 
     @property
@@ -55,7 +70,7 @@ class Call:
         if given.startswith(":.") and not local_name(given):
             name = given if given.endswith(":") else f"{given}:"
             return None if name == ":.:" else name[:MAX_NAME_CHARACTERS]
-        return self.subject
+        return self._named
 
     def flag(self, *names: str) -> bool:
         return any(self.query.get(name, "false").lower() in _TRUE for name in names)
@@ -95,15 +110,14 @@ def path_segments(raw_path: bytes) -> list[str]:
     return [part for part in parts[1:] if part]
 
 
-def query_fields(query: bytes) -> dict[str, str]:
+def query_pairs(query: bytes) -> list[tuple[str, str]]:
     """
     :raises RegistryError: if the query cannot be read.
     """
     try:
-        pairs = parse_qsl(
+        return parse_qsl(
             query.decode("ascii"), keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS, errors="strict"
         )
-        return dict(pairs)
     except ValueError as error:
         raise bad_request(f"the query cannot be read: {str(error)[:100]}") from None
 

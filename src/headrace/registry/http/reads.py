@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.metadata import version as package_version
 from typing import Any
 
-from headrace.registry.errors import bad_request, no_subject_config, no_subject_mode, schema_not_found
+from headrace.registry.errors import (
+    INVALID_SCHEMA,
+    NotFound,
+    RegistryError,
+    bad_request,
+    no_subject_config,
+    no_subject_mode,
+    schema_not_found,
+)
 from headrace.registry.http.calls import Call
-from headrace.registry.names import context_of, with_context
+from headrace.registry.names import context_of, local_name, with_context
 from headrace.registry.queries import (
+    aliased,
+    contexts_of_guid,
     live_versions,
     one_version,
     page,
     parsed_version,
     referrer_ids,
+    same_name_elsewhere,
     schemas,
     subjects,
     version_fields,
+    version_with_id,
     versions_of_id,
 )
 from headrace.registry.schemas import TYPES
@@ -37,7 +51,12 @@ async def types(_: Call) -> Any:
 
 
 async def contexts(call: Call) -> Any:
-    return call.state.contexts()
+    prefix = call.query.get("contextPrefix", "")
+    return _page(call, [each for each in call.state.contexts() if each.startswith(prefix)])
+
+
+async def clusters(call: Call) -> Any:
+    return {"id": "", "scope": {"path": [], "clusters": call.registry.cluster_names()}}
 
 
 async def version_of_registry(_: Call) -> Any:
@@ -47,25 +66,53 @@ async def version_of_registry(_: Call) -> Any:
 # -- ids
 
 
-def _of_id(call: Call) -> list[Version]:
+def _id(call: Call) -> int:
     text = call.parts["id"]
     if not (text.isascii() and text.isdecimal() and len(text) <= 10):
         raise schema_not_found()
-    subject = call.query.get("subject", "")
-    context = context_of(with_context(call.context, subject))
-    return versions_of_id(call.state, context, int(text))
+    return int(text)
+
+
+def _subject_of_id(call: Call) -> str:
+    """The subject, or the context, that a request for an id names."""
+    name = with_context(call.context, call.query.get("subject", ""))
+    return aliased(call.state, name) if local_name(name) else name
+
+
+def _of_id(call: Call) -> list[Version]:
+    return versions_of_id(call.state, context_of(_subject_of_id(call)), _id(call))
+
+
+def _one_of_id(call: Call) -> Version:
+    return version_with_id(call.state, _subject_of_id(call), _id(call))
 
 
 async def schema_of_id(call: Call) -> Any:
-    found = _of_id(call)[0]
-    answer = await call.registry.schema_fields(found, _form(call))
+    found = _one_of_id(call)
+    answer = await _schema_fields(call, found)
+    if call.query.get("subject"):
+        answer.update(subject=found.subject, version=found.version)
     if call.flag("fetchMaxId"):
         answer["maxId"] = call.state.max_id(context_of(found.subject))
     return answer
 
 
+async def _schema_fields(call: Call, found: Version) -> dict[str, object]:
+    return {"guid": found.schema.guid, **await call.registry.schema_fields(found, _form(call))}
+
+
+async def schema_of_guid(call: Call) -> Any:
+    context, schema_id = contexts_of_guid(call.state, call.parts["guid"])[0]
+    return await _schema_fields(call, versions_of_id(call.state, context, schema_id)[0])
+
+
+async def ids_of_guid(call: Call) -> Any:
+    found = contexts_of_guid(call.state, call.parts["guid"])
+    return [{"context": context, "id": schema_id} for context, schema_id in found]
+
+
 async def text_of_id(call: Call) -> Any:
-    return Raw((await call.registry.schema_fields(_of_id(call)[0], _form(call)))["schema"])
+    return Raw((await call.registry.schema_fields(_one_of_id(call), _form(call)))["schema"])
 
 
 async def subjects_of_id(call: Call) -> Any:
@@ -104,43 +151,73 @@ async def all_subjects(call: Call) -> Any:
 async def versions(call: Call) -> Any:
     only_deleted = call.flag("deletedOnly", "deleted_only")
     found = live_versions(call.state, call.subject, with_deleted=only_deleted or call.flag("deleted"))
+    if call.flag("deletedAsNegative"):
+        found = call.state.versions(call.subject, with_deleted=True)
+        return _page(call, [-each.version if each.is_deleted else each.version for each in found])
     return _page(call, [each.version for each in found if each.is_deleted or not only_deleted])
 
 
-def _version(call: Call) -> Version:
+async def _in_contexts(call: Call, find: Callable[[str], Awaitable[Version]]) -> Version:
+    """What a subject has, or else the subject of this name in another context, if the request names no context."""
+    try:
+        return await find(call.subject)
+    except NotFound:
+        if not same_name_elsewhere(call.state, call.subject):
+            raise
+    await call.registry.catch_up()
+    for name in (call.subject, *same_name_elsewhere(call.state, call.subject)):
+        with suppress(RegistryError):
+            return await find(name)
+    return await find(call.subject)
+
+
+async def _version(call: Call) -> Version:
     number = parsed_version(call.parts["version"])
-    return one_version(call.state, call.subject, number, with_deleted=call.flag("deleted"))
+
+    async def find(subject: str) -> Version:
+        return one_version(call.state, subject, number, with_deleted=call.flag("deleted"))
+
+    return await _in_contexts(call, find)
 
 
 async def version(call: Call) -> Any:
-    found = _version(call)
+    found = await _version(call)
     return {**version_fields(found), **await call.registry.schema_fields(found, _form(call))}
 
 
 async def text_of_version(call: Call) -> Any:
-    return Raw((await call.registry.schema_fields(_version(call), _form(call)))["schema"])
+    return Raw((await call.registry.schema_fields(await _version(call), _form(call)))["schema"])
 
 
 async def referenced_by(call: Call) -> Any:
-    return _page(call, referrer_ids(call.state, _version(call), with_deleted=call.flag("deleted")))
+    return _page(call, referrer_ids(call.state, await _version(call), with_deleted=call.flag("deleted")))
 
 
 async def latest_with_metadata(call: Call) -> Any:
-    """The newest version whose metadata has a property; ``key`` and ``value`` name it."""
-    name, wanted = call.query.get("key", ""), call.query.get("value", "")
+    """The newest version whose metadata has some properties: each ``key`` of the query, with its ``value``."""
+    wanted = dict(zip(call.values("key"), call.values("value"), strict=False))
+    wanted.pop("", None)
     for found in reversed(live_versions(call.state, call.subject, with_deleted=call.flag("deleted"))):
         metadata = json.loads(found.schema.metadata or "{}")
         properties = metadata.get("properties") if isinstance(metadata, dict) else None
-        if not name or (isinstance(properties, dict) and properties.get(name) == wanted):
+        if not wanted or (isinstance(properties, dict) and wanted.items() <= properties.items()):
             return {**version_fields(found), **await call.registry.schema_fields(found, _form(call))}
     raise schema_not_found()
 
 
 async def lookup(call: Call) -> Any:
-    found = await call.registry.lookup(
-        call.subject, call.json(), normalize=call.flag("normalize"), deleted=call.flag("deleted")
-    )
+    async def find(subject: str) -> Version:
+        return await call.registry.lookup(
+            subject, call.json(), normalize=call.flag("normalize"), deleted=call.flag("deleted")
+        )
+
+    found = await _in_contexts(call, find)
     return {**version_fields(found), **await call.registry.schema_fields(found, _form(call))}
+
+
+async def registered(call: Call) -> Any:
+    """The answer to a registration of what exists already; None if the leader must decide."""
+    return await call.registry.registered(call.subject, call.json(), normalize=call.flag("normalize"))
 
 
 # -- compatibility
@@ -148,13 +225,23 @@ async def lookup(call: Call) -> Any:
 
 async def check(call: Call) -> Any:
     number = parsed_version(call.parts["version"])
-    problems = await call.registry.check(call.subject, number, call.json(), normalize=call.flag("normalize"))
-    return _verdict(call, problems)
+    work = call.registry.check(call.subject, number, call.json(), normalize=call.flag("normalize"))
+    return _verdict(call, await _problems(call, work))
 
 
 async def check_all(call: Call) -> Any:
-    problems = await call.registry.check_all(call.subject, call.json(), normalize=call.flag("normalize"))
-    return _verdict(call, problems)
+    work = call.registry.check_all(call.subject, call.json(), normalize=call.flag("normalize"))
+    return _verdict(call, await _problems(call, work))
+
+
+async def _problems(call: Call, work: Awaitable[list[str]]) -> list[str]:
+    """The problems of a comparison. That the schema is not valid is one, if the client wants to see the problems."""
+    try:
+        return await work
+    except RegistryError as error:
+        if error.code != INVALID_SCHEMA or not call.flag("verbose"):
+            raise
+        return [error.message]
 
 
 def _verdict(call: Call, problems: list[str]) -> dict[str, object]:

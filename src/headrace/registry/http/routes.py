@@ -13,25 +13,33 @@ Handler = Callable[[Call], Awaitable[Any]]
 
 
 class Route(NamedTuple):
+    """
+    :ivar known: answers a request that would change nothing, from the state of any registry; None: ask the leader.
+    """
+
     method: str
     path: str
     handler: Handler
     changes: bool = False
+    known: Handler | None = None
 
 
 ROUTES = (
     Route("GET", "/", reads.root),
+    Route("POST", "/", reads.root),
     Route("GET", "/schemas", reads.all_schemas),
     Route("GET", "/schemas/types", reads.types),
     Route("GET", "/schemas/ids/{id}", reads.schema_of_id),
     Route("GET", "/schemas/ids/{id}/schema", reads.text_of_id),
     Route("GET", "/schemas/ids/{id}/subjects", reads.subjects_of_id),
     Route("GET", "/schemas/ids/{id}/versions", reads.versions_with_id),
+    Route("GET", "/schemas/guids/{guid}", reads.schema_of_guid),
+    Route("GET", "/schemas/guids/{guid}/ids", reads.ids_of_guid),
     Route("GET", "/subjects", reads.all_subjects),
     Route("POST", "/subjects/{subject}", reads.lookup),
     Route("DELETE", "/subjects/{subject}", writes.delete_subject, changes=True),
     Route("GET", "/subjects/{subject}/versions", reads.versions),
-    Route("POST", "/subjects/{subject}/versions", writes.register, changes=True),
+    Route("POST", "/subjects/{subject}/versions", writes.register, changes=True, known=reads.registered),
     Route("GET", "/subjects/{subject}/metadata", reads.latest_with_metadata),
     Route("GET", "/subjects/{subject}/versions/{version}", reads.version),
     Route("DELETE", "/subjects/{subject}/versions/{version}", writes.delete_version, changes=True),
@@ -52,6 +60,8 @@ ROUTES = (
     Route("PUT", "/mode/{subject}", writes.put_mode, changes=True),
     Route("DELETE", "/mode/{subject}", writes.delete_mode, changes=True),
     Route("GET", "/contexts", reads.contexts),
+    Route("DELETE", "/contexts/{context}", writes.delete_context, changes=True),
+    Route("GET", "/v1/metadata/id", reads.clusters),
     Route("GET", "/v1/metadata/version", reads.version_of_registry),
 )
 

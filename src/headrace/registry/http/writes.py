@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.registry import changes
+from headrace.registry.errors import context_not_empty
 from headrace.registry.http.calls import Call
+from headrace.registry.names import context_of_path
 from headrace.registry.queries import parsed_version
+
+#: The answer of a request that has none: status 204.
+NO_CONTENT = object()
 
 
 async def register(call: Call) -> Any:
@@ -39,5 +44,14 @@ async def put_mode(call: Call) -> Any:
 
 
 async def delete_mode(call: Call) -> Any:
-    scope = call.scope
-    return await call.registry.change(lambda state: changes.delete_mode(state, scope))
+    scope, recursive = call.scope, call.flag("recursive")
+    return await call.registry.change(lambda state: changes.delete_mode(state, scope, recursive=recursive))
+
+
+async def delete_context(call: Call) -> Any:
+    """A context exists as long as it has schemas, so there is nothing to write."""
+    context = context_of_path(call.parts["context"])
+    await call.registry.change(lambda _: changes.Change((), None))
+    if call.state.has_versions(context):
+        raise context_not_empty(context)
+    return NO_CONTENT
