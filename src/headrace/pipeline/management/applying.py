@@ -1,9 +1,10 @@
 """Applies the files of a project: checks them, and makes new versions of changed views.
 
 If there are problems, nothing is changed. Problems that need no Spark are found within a second
-(``query/project_checks.py``). If there are none, Spark checks the views whose definition has changed. If
-``headrace views run`` is running, its Spark checks them; otherwise a Spark is started here. The plan is shown before
-the catalog changes: which versions are new, which stay, and how many records each new version reads.
+(``query/project_checks.py``), whatever has changed. If there are none, Spark checks the views whose definition has
+changed, and those that are newly published or exported. If ``headrace views run`` is running, its Spark checks them;
+otherwise a Spark is started here. The plan is shown before the catalog changes: which versions are new, which stay, and
+how many records each new version reads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.pipeline.management.command_spark import CommandSpark
 from headrace.pipeline.management.opened import is_running
 from headrace.pipeline.management.progress import open_log
-from headrace.pipeline.project.applying import Change, ChangeKind, apply_changes, plan_changes, with_switch
+from headrace.pipeline.project.applying import Change, apply_changes, plan_changes, taken_names, with_switch
 from headrace.pipeline.project.loading import Draft, read_project
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.project.toml_files import Problem, ProjectError
@@ -74,7 +75,7 @@ class Plan:
             for change in self.changes
             if change.view in self.notes
         ]
-        acts = any(change.kind not in (ChangeKind.UNCHANGED, ChangeKind.REMOVED) for change in self.changes)
+        acts = any(change.has_effect for change in self.changes)
         if self.is_dry_run:
             said.append("nothing was changed (--dry-run)")
         elif acts and not self.is_running:
@@ -92,7 +93,7 @@ class Plan:
 
 def _replayed(change: Change) -> str | None:
     """How many records a new version reads; None if it is no new version, or the log does not answer."""
-    return f"{change.records:,} records" if change.needs_check and change.records is not None else None
+    return f"{change.records:,} records" if change.is_new_version and change.records is not None else None
 
 
 def apply_project(
@@ -120,28 +121,48 @@ def apply_project(
     try:
         catalog = Catalog(database)
         changes = plan_changes(project.views, catalog.views(), catalog.versions())
-        changed = [change.view for change in changes if change.needs_check]
-        checked = _check(draft, changed, master, note) if changed else None
-        ways, notes = (checked.ways, checked.notes) if checked is not None else ({}, {})
-        changes = [replace(change, way=ways.get(change.view, change.way)) for change in changes]
+        changes, notes = _checked(draft, database, changes, master, note)
         plan = Plan(_with_records(changes, project), notes, is_dry_run, is_running(project))
         show(plan)
         if not is_dry_run:
-            apply_changes(database, catalog, plan.changes)
+            try:
+                apply_changes(database, catalog, plan.changes)
+            except ProjectError as error:
+                raise _problems(draft, error.problems) from None
     finally:
         database.close()
     return plan
 
 
+def _checked(
+    draft: Draft, database: Database, changes: list[Change], master: str | None, note: Callable[[str], None]
+) -> tuple[list[Change], Mapping[str, str]]:
+    """The changes with the ways of the new versions, and notes about these.
+
+    :raises ProjectError: if there are problems.
+    """
+    if not any(change.has_effect for change in changes):
+        return changes, {}
+    if taken := taken_names(database, changes):
+        raise _problems(draft, taken)
+    checked = _check(draft, [change.view for change in changes if change.needs_check], master, note)
+    new = {change.view for change in changes if change.is_new_version}  # the others keep the way that they have
+    made = [
+        replace(change, way=checked.ways.get(change.view, change.way)) if change.view in new else change
+        for change in changes
+    ]
+    return made, {view: text for view, text in checked.notes.items() if view in new}
+
+
 def _with_records(changes: list[Change], project: Project) -> list[Change]:
     """The changes with the number of records that each new version reads."""
-    if not any(change.needs_check for change in changes):
+    if not any(change.is_new_version for change in changes):
         return changes
     with open_log(project) as log:
         log.refresh()
         return [
             replace(change, records=log.records_of(change.definition))
-            if change.needs_check and change.definition is not None
+            if change.is_new_version and change.definition is not None
             else change
             for change in changes
         ]
@@ -155,16 +176,17 @@ def _check(draft: Draft, changed: Iterable[str], master: str | None, note: Calla
     """
     from headrace.pipeline.query.project_checks import Checked, check_by_spark, check_quickly, in_order
 
+    views = list(changed)
     spark = CommandSpark(draft, master, note)
     quick = check_quickly(draft)
     problems = list(quick.problems)
     found = Checked([], {})
     if problems and spark.is_shared:
-        problems += check_by_spark(draft, quick, changed, spark.checked_by_runner).problems
+        problems += check_by_spark(draft, quick, views, spark.checked_by_runner).problems
     elif not problems:
-        problems = spark.confirmed(quick.doubts)
+        problems = spark.confirmed({name: doubt for name, doubt in quick.doubts.items() if name in views})
     if not problems:
-        found = check_by_spark(draft, quick, changed, spark.checked)
+        found = check_by_spark(draft, quick, views, spark.checked)
         problems = found.problems
     if problems:
         raise _problems(draft, in_order(draft, problems))

@@ -19,12 +19,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
 
 from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.toml_files import Problem, ProjectError
 from headrace.pipeline.project.views_on_views.change_sets import changed_upstream, together
 from headrace.pipeline.project.views_on_views.order import order_of
 from headrace.pipeline.serving.catalog import Catalog, DesiredState, Version, VersionState, View
 from headrace.pipeline.serving.database import Database
+from headrace.pipeline.serving.errors import UnsuitableSchema
+from headrace.pipeline.serving.sql_views import check_name_is_free
 
 
 class ChangeKind(StrEnum):
@@ -46,6 +53,7 @@ class Change:
     :param because: the views that the query names and whose answers have changed.
     :param together_with: the versions of other views that take over together with this one.
     :param records: how many records the version reads before it has caught up; None if the log does not answer.
+    :param sends_anew: whether [publish] or [export] of a version that stays is new or has changed.
     """
 
     view: str
@@ -58,10 +66,20 @@ class Change:
     because: tuple[str, ...] = ()
     together_with: tuple[str, ...] = ()
     records: int | None = 0
+    sends_anew: bool = False
+
+    @property
+    def is_new_version(self) -> bool:
+        return self.kind in (ChangeKind.NEW, ChangeKind.CHANGED)
 
     @property
     def needs_check(self) -> bool:
-        return self.kind in (ChangeKind.NEW, ChangeKind.CHANGED)
+        """Whether Spark checks the query: a new one, or whether its rows can be published or exported."""
+        return self.is_new_version or self.sends_anew
+
+    @property
+    def has_effect(self) -> bool:
+        return self.kind not in (ChangeKind.UNCHANGED, ChangeKind.REMOVED)
 
     @property
     def description(self) -> str:
@@ -135,7 +153,18 @@ def _change(definition: ViewDefinition, view: View | None, versions: list[Versio
     elif newest.state is VersionState.FAILED:
         kind = ChangeKind.AGAIN
     way = str(newest.definition.get("way", ""))
-    return Change(definition.name, kind, newest.version, definition, view.serving_version, way=way)
+    return Change(
+        definition.name, kind, newest.version, definition, view.serving_version, way=way,
+        sends_anew=kind is ChangeKind.SETTINGS and _sends_anew(definition, newest),
+    )  # fmt: skip
+
+
+def _sends_anew(definition: ViewDefinition, newest: Version) -> bool:
+    was = ViewDefinition.from_dict(newest.definition)
+    return any(
+        now is not None and now != before
+        for now, before in ((definition.publish, was.publish), (definition.export, was.export))
+    )
 
 
 #: What the hash of a definition covers, and the names of files.
@@ -165,24 +194,52 @@ def with_switch(definitions: Mapping[str, ViewDefinition], switch: str | None) -
     }
 
 
+def taken_names(database: Database, changes: Iterable[Change]) -> list[Problem]:
+    """The problems of views that do not serve yet and whose names something of a user has in the database."""
+    problems = []
+    with database.read() as connection:
+        for change in changes:
+            if change.definition is None or change.serving is not None or not change.has_effect:
+                continue
+            try:
+                check_name_is_free(connection, change.view)
+            except UnsuitableSchema as error:
+                problems.append(Problem(change.definition.file, None, str(error)))
+    return problems
+
+
 def apply_changes(database: Database, catalog: Catalog, changes: Iterable[Change]) -> None:
+    """
+    :raises ProjectError: if another 'apply' was faster. Nothing was changed.
+    """
     again = []
     with database.begin() as connection:
         for change in changes:
             definition = change.definition
             if definition is None or change.kind is ChangeKind.UNCHANGED:
                 continue
-            if change.kind is ChangeKind.AGAIN:
-                again.append(change.view)
-                continue
-            name, values = definition.name, definition.as_dict() | {"way": change.way}
             if change.kind is ChangeKind.SETTINGS:
-                catalog.set_definition(connection, name, change.version, values)
+                values = definition.as_dict() | {"way": change.way}
+                catalog.set_definition(connection, change.view, change.version, values)
+            elif change.is_new_version:
+                _add_version(connection, catalog, change, definition)
+            if not change.is_new_version:
                 again.append(change.view)
-                continue
-            definition_hash = definition.definition_hash
-            catalog.create_view(name, definition.architecture, definition_hash, connection=connection)
-            made = catalog.add_version(name, values, definition_hash, connection=connection)
-            assert made.version == change.version, f"{name}: another apply has added a version meanwhile; run it again"
     for view in again:
         catalog.add_request(view, "restart")
+
+
+def _add_version(connection: Connection, catalog: Catalog, change: Change, definition: ViewDefinition) -> None:
+    definition_hash, values = definition.definition_hash, definition.as_dict() | {"way": change.way}
+    try:
+        catalog.create_view(change.view, definition.architecture, definition_hash, connection=connection)
+        made = catalog.add_version(change.view, values, definition_hash, connection=connection)
+    except IntegrityError:  # both insert the view, which PostgreSQL notices when the other one commits
+        raise _overtaken(definition.file) from None
+    if made.version != change.version:
+        raise _overtaken(definition.file)
+
+
+def _overtaken(file: Path) -> ProjectError:
+    message = "another 'headrace views apply' has changed the view meanwhile: nothing was changed, run it again"
+    return ProjectError([Problem(file, None, message)])

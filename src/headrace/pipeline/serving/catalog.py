@@ -45,7 +45,14 @@ from headrace.pipeline.serving.catalog_tables.versions import (
 from headrace.pipeline.serving.change_tables import OF_CHANGES, OF_COLUMNS, reported_table_name
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.errors import IllegalTransition, UnknownView
-from headrace.pipeline.serving.sql_views import check_view_name, drop_table, drop_view, repoint_view
+from headrace.pipeline.serving.sql_views import (
+    check_name_is_free,
+    check_view_name,
+    drop_table,
+    drop_view,
+    is_view,
+    repoint_view,
+)
 from headrace.runtime.clock import Clock, SystemClock
 
 
@@ -182,6 +189,8 @@ class Catalog:
         """
         for view, version in sorted(selects):
             serving = self.lock_view(connection, view).serving_version
+            if serving is None:
+                check_name_is_free(connection, view)
             self.set_state(view, version, VersionEvent.SWITCHED_TO, connection=connection)
             found = self._version(connection, view, version)
             if found.served_ms is None:
@@ -197,13 +206,17 @@ class Catalog:
             repoint_view(connection, view, select_sql)
 
     def retire_view(self, connection: Connection, view: str) -> None:
-        """Removes the SQL view and sets all versions to be dropped. The view is removed with its last version."""
-        self.lock_view(connection, view)
+        """Removes the SQL view and sets all versions to be dropped. The view is removed with its last version.
+
+        If no version serves, a SQL view or a table with this name is a user's, and stays.
+        """
+        serving = self.lock_view(connection, view).serving_version
         nothing = {"serving_version": None, "previous_version": None, "updated_ms": self._clock.wall_ms()}
         connection.execute(VIEWS.update().where(VIEWS.c.name == view).values(nothing))
         for version in self.versions(view, connection):
             self.set_desired_state(*version.key, DesiredState.DROP, connection=connection)
-        drop_view(connection, view)
+        if serving is not None and is_view(connection, view):
+            drop_view(connection, view)
 
     def remove_version(self, connection: Connection, view: str, version: int) -> None:
         """Deletes all rows of a version in state ``dropping``. The caller drops its data tables."""

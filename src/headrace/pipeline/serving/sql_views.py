@@ -10,13 +10,24 @@ import re
 import sqlite3
 from contextlib import closing
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, text
 
 from headrace.pipeline.serving.errors import UnsuitableSchema
 from headrace.pipeline.serving.sqlite.dialect import quoted
 
 #: PostgreSQL cuts names after 63 bytes. The tables of a view have its name and up to thirteen more characters.
 _MAX_VIEW_NAME_BYTES = 50
+_VIEW = "view"
+#: What may have a name in SQLite, which does not distinguish upper from lower case.
+_IN_SQLITE = text("SELECT type FROM sqlite_master WHERE lower(name) = :name")
+_IN_POSTGRESQL = text(
+    "SELECT relkind FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+    "WHERE relname = :name AND nspname = current_schema()"
+)
+_POSTGRESQL_KINDS = {
+    "r": "table", "p": "table", "f": "foreign table", "v": _VIEW, "m": "materialized view", "S": "sequence",
+    "i": "index", "I": "index", "c": "type",
+}  # fmt: skip
 
 
 def check_view_name(name: str) -> None:
@@ -83,12 +94,36 @@ def drop_view(connection: Connection, name: str) -> None:
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {quoted(name)}")
 
 
+def kind_of(connection: Connection, name: str) -> str | None:
+    """``table``, ``view``, ``materialized view`` or what else in the database has this name; None if nothing has."""
+    if connection.dialect.name == "postgresql":
+        found = connection.scalar(_IN_POSTGRESQL, {"name": name})
+        return None if found is None else _POSTGRESQL_KINDS.get(found, "relation")
+    found = connection.scalar(_IN_SQLITE, {"name": name})
+    return None if found is None else str(found)
+
+
+def is_view(connection: Connection, name: str) -> bool:
+    return kind_of(connection, name) == _VIEW
+
+
+def check_name_is_free(connection: Connection, name: str) -> None:
+    """Checks the name of a view that does not serve, so that nothing with this name is Headrace's.
+
+    :raises UnsuitableSchema: if something has the name.
+    """
+    if (kind := kind_of(connection, name)) is not None:
+        raise UnsuitableSchema(_taken(kind, name))
+
+
 def _check_is_ours(connection: Connection, name: str) -> None:
-    inspector = inspect(connection)
-    if inspector.has_table(name) and name not in inspector.get_view_names():
-        raise UnsuitableSchema(
-            f"the database has a table {name!r} that does not belong to Headrace: rename the table or the view"
-        )
+    """Checks the name of a view that serves, so that a SQL view with this name is Headrace's."""
+    if (kind := kind_of(connection, name)) not in (None, _VIEW):
+        raise UnsuitableSchema(_taken(str(kind), name))
+
+
+def _taken(kind: str, name: str) -> str:
+    return f"the database has a {kind} {name!r} that does not belong to Headrace: rename the {kind}, or the view"
 
 
 def drop_table(connection: Connection, name: str) -> None:
