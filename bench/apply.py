@@ -3,8 +3,9 @@
     .venv/bin/python bench/apply.py BEFORE [--turns N]
     .venv/bin/python bench/apply.py [--views 50] [--changed 5] [--turns N]
 
-Without BEFORE, the project has many views, Lambda and Kappa in turns, and each turn changes some of them. The time is
-that of ``apply --dry-run``, which prints the plan.
+Without BEFORE, the project has many views, Lambda and Kappa in turns. Every fifth one reads the view before it. Each
+turn changes some views of both kinds. The time is that of ``apply --dry-run``, which prints the plan. The last line
+is a row for ``docs/performance.md``.
 
 BEFORE is a commit; the other side is this checkout. The runner is that of this checkout for both sides: the earlier
 ``apply`` does not use it, and starts a Spark of its own. Both take turns on one project with one view; each turn
@@ -34,10 +35,13 @@ _BAR = 0.25
 _BAR_OF_MANY_S = 10.0
 _SERVE_WITHIN_S = 600.0
 _QUERY = "SELECT page, count(*) AS n, max(ms) AS x{number} FROM events GROUP BY page"
+_QUERY_OVER_A_VIEW = "SELECT n, count(*) AS x{number} FROM {upstream} GROUP BY n"
 _VIEW = (
     'topics = ["clicks"]\narchitecture = "{architecture}"\nquery = "{name}.sql"\n'
     '[decode]\nschema = "page STRING, ms BIGINT"\n'
 )
+_VIEW_OVER_A_VIEW = 'architecture = "{architecture}"\nquery = "{name}.sql"\n'
+_DATABASE = "headrace-views.db"
 _HEADRACE = (sys.executable, "-c", "from headrace.tools.main import main; main()")
 _numbers = count()
 
@@ -51,8 +55,14 @@ def headrace(side: Side, *words: str, fails: bool = False) -> float:
     return time.perf_counter() - began
 
 
-def change(folder: Path, name: str) -> None:
-    (folder / "views" / f"{name}.sql").write_text(_QUERY.format(number=next(_numbers)))
+def upstream_of(names: list[str], number: int) -> str | None:
+    """The view that this one reads; None if it reads the topic."""
+    return names[number - 1] if number % 5 == 4 else None
+
+
+def change(folder: Path, name: str, upstream: str | None = None) -> None:
+    query = _QUERY if upstream is None else _QUERY_OVER_A_VIEW
+    (folder / "views" / f"{name}.sql").write_text(query.format(number=next(_numbers), upstream=upstream))
 
 
 @contextlib.contextmanager
@@ -64,9 +74,11 @@ def running(scratch: Path, names: list[str]) -> Iterator[tuple[Side, Path]]:
         loads.create_topic(server, "clicks", 1)
         (folder / "headrace.toml").write_text(f'[log]\nbootstrap = "127.0.0.1:{server.port}"\n')
         for number, name in enumerate(names):
-            text = _VIEW.format(name=name, architecture=("lambda", "kappa")[number % 2])
-            (folder / "views" / f"{name}.toml").write_text(text)
-            change(folder, name)
+            upstream = upstream_of(names, number)
+            text = _VIEW if upstream is None else _VIEW_OVER_A_VIEW
+            made = text.format(name=name, architecture=("lambda", "kappa")[number % 2])
+            (folder / "views" / f"{name}.toml").write_text(made)
+            change(folder, name, upstream)
         headrace(now, "apply", "--project", str(folder))
         command = [*_HEADRACE, "views", "run", "--project", str(folder)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as runner:
@@ -82,7 +94,7 @@ def wait_until_all_serve(folder: Path) -> float:
     """The seconds until every view has a version that serves."""
     began = time.monotonic()
     sql = "SELECT count(*) FROM headrace_views WHERE serving_version IS NULL"
-    with contextlib.closing(sqlite3.connect(folder / "views.db")) as connection:
+    with contextlib.closing(sqlite3.connect(folder / _DATABASE)) as connection:
         while connection.execute(sql).fetchone() != (0,):
             assert time.monotonic() - began < _SERVE_WITHIN_S, "the views do not serve"
             time.sleep(0.2)
@@ -96,11 +108,16 @@ def measure_many(views: int, changed: int, turns: int) -> None:
         times = []
         for turn in range(turns):
             for number in range(changed):
-                change(folder, names[(turn * changed + number) % views])
+                at = (turn * changed + number) % views
+                change(folder, names[at], upstream_of(names, at))
             times.append(headrace(now, "apply", "--dry-run", "--project", str(folder)))
     median = statistics.median(times)
     print(f"apply, plan of {changed} changed views: {median:.2f} s ({', '.join(f'{each:.2f}' for each in times)})")
-    print(f"at most {_BAR_OF_MANY_S:.0f} s: {'reached' if median <= _BAR_OF_MANY_S else 'MISSED'}")
+    verdict = "reached" if median <= _BAR_OF_MANY_S else "MISSED"
+    print(
+        f"| {views} views, {changed} changed, `views run` up: to the plan | {median:.2f} s | ≤ {_BAR_OF_MANY_S:.0f} s "
+        f"| {verdict} |"
+    )
 
 
 def measure(before: Side, now: Side, folder: Path, turns: int) -> dict[str, list[float]]:
