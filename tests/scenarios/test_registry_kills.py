@@ -1,8 +1,12 @@
-"""Kills the leader of several registries while clients register schemas: no id twice, nothing acknowledged is lost."""
+"""Kills the leader of several registries while clients register schemas: no id twice, nothing acknowledged is lost.
+
+In a soak, ``HEADRACE_SOAK`` is the number of kills. Any registry is killed then, and started again.
+"""
 
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +15,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from views_harness import IS_SOAK, KILLS, SEED
 
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.registry_process import RegistryProcess
@@ -78,6 +83,39 @@ def test_kill_9_of_the_leader_while_clients_register(tmp_path: Path) -> None:
             _check(registries[2], acknowledged)
             with RegistryProcess(broker.address, tmp_path, name="new") as new:
                 _check(new, acknowledged)
+        finally:
+            is_over.set()
+            for registry in registries:
+                registry.kill()
+
+
+@pytest.mark.timeout(240 + 60 * KILLS)
+@pytest.mark.skipif(not IS_SOAK, reason="takes many minutes: script/soak runs it")
+def test_kill_9_of_any_registry_again_and_again(tmp_path: Path) -> None:
+    print(f"HEADRACE_SEED={SEED}")  # noqa: T201  shown if the test fails
+    pick = random.Random(SEED)
+    with BrokerProcess(tmp_path / "data", *_BROKER_OPTIONS) as broker:
+        names = [f"r{at}" for at in range(3)]
+        registries = [RegistryProcess(broker.address, tmp_path, name=name).start() for name in names]
+        is_over = threading.Event()
+        clients = [_Client(f"c{at}", registries, is_over) for at in range(_CLIENTS)]
+        try:
+            for client in clients:
+                client.start()
+            for _ in range(KILLS):
+                done = sum(len(client.acknowledged) for client in clients)
+                _wait_for(
+                    lambda: sum(len(client.acknowledged) for client in clients), at_least=done + pick.randrange(1, 40)
+                )
+                at = pick.randrange(len(registries))
+                registries[at].kill()
+                registries[at].start()  # at another port, which the clients see
+            is_over.set()
+            for client in clients:
+                client.join()
+            acknowledged = {key: each for client in clients for key, each in client.acknowledged.items()}
+            for registry in registries:
+                _check(registry, acknowledged)
         finally:
             is_over.set()
             for registry in registries:

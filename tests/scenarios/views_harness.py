@@ -22,7 +22,7 @@ IS_SOAK = "HEADRACE_SOAK" in os.environ
 KILLS = int(os.environ.get("HEADRACE_SOAK", "1"))
 #: The time for a test with this many kills: each kill may need its whole timeout.
 TIMEOUT_S = 600 + 60 * KILLS
-_SEED = int(os.environ.get("HEADRACE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+SEED = int(os.environ.get("HEADRACE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 _HISTORY = 6000
 _MOST_BETWEEN_KILLS = 1500
 #: Of a view of the shop, whose records are fewer.
@@ -40,14 +40,14 @@ class ViewsHarness:
         master: str = "local[2]",
         conf: dict[str, str] | None = None,
     ) -> None:
-        print(f"HEADRACE_SEED={_SEED}")  # noqa: T201  shown if the test fails
-        self.pick = random.Random(_SEED)
+        print(f"HEADRACE_SEED={SEED}")  # noqa: T201  shown if the test fails
+        self.pick = random.Random(SEED)
         self.server = Server(folder / "broker")
         make_topic(self.server.address)
-        self.clicks = Clicks(self.server.address, random.Random(_SEED + 1))
+        self.clicks = Clicks(self.server.address, random.Random(SEED + 1))
         self.project = ViewsProject(folder / "project", self.server.address, url=url, master=master, conf=conf)
         self.shop = Shop(self.server.address, self.project, is_short=not IS_SOAK)
-        self.orders = Orders(self.server.address, random.Random(_SEED + 2))
+        self.orders = Orders(self.server.address, random.Random(SEED + 2))
         clicks, shop = Watcher(self.project, VIEWS, Sample.of), Watcher(self.project, self.shop.views, ShopSample.of)
         self.watchers = clicks, shop
 
