@@ -80,6 +80,36 @@ def test_what_is_left_out_is_told(query):
     assert err.startswith("only the first 1 rows are shown: there are more (--limit)\n")
 
 
+def users_at(project, offset):
+    """A second view of the same topic, up to this offset of partition 1."""
+    database = Database(f"sqlite:///{project}/views.db")
+    catalog = Catalog(database)
+    catalog.create_view("users", "kappa", "h")
+    catalog.add_version("users", {}, "h")
+    for event in (VersionEvent.STARTED, VersionEvent.CAUGHT_UP):
+        catalog.set_state("users", 1, event)
+    with database.begin() as connection:
+        catalog.set_progress(connection, Progress("users", 1, 1, {"clicks": {0: 9, 1: offset}, "orders": {0: 2}}))
+        catalog.switch(connection, "users", 1, "SELECT 1 AS n")
+    database.close()
+
+
+def test_a_reader_may_ask_for_the_same_offsets(query, project):
+    both = "SELECT count(*) AS n FROM pages CROSS JOIN users"
+    users_at(project, 5)
+    assert query(both)[:2] == (0, "n\n2\n")
+    code, out, err = query(both, "--same-offsets")
+    assert (code, out) == (1, "")
+    assert "pages v1 counts clicks 1 up to 6, and users v1 up to 5" in err
+    assert query("SELECT n FROM users", "--same-offsets")[:2] == (0, "n\n1\n")
+    assert query(both, "--same-offsets", "--watch")[0] == 2
+
+
+def test_the_same_offsets_are_answered(query, project):
+    users_at(project, 6)
+    assert query("SELECT count(*) AS n FROM pages CROSS JOIN users", "--same-offsets")[:2] == (0, "n\n2\n")
+
+
 def test_a_database_may_be_named(query, project):
     assert query("SELECT 1 AS one", "--database", f"sqlite:///{project}/views.db") == (0, "one\n1\n", "")
 

@@ -12,6 +12,7 @@ class of an answer, ``errors`` has the errors.
 from headrace.views.answers import Answer, AsOf
 from headrace.views.connection import Connection, connect
 from headrace.views.errors import (
+    DifferentOffsets,
     NotReadOnly,
     NotServed,
     QueryError,
@@ -26,6 +27,7 @@ __all__ = [
     "Answer",
     "AsOf",
     "Connection",
+    "DifferentOffsets",
     "NotReadOnly",
     "NotServed",
     "QueryError",

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.views.answers import Answer, AsOf
 from headrace.views.errors import (
+    DifferentOffsets,
     NotReadOnly,
     NotServed,
     QueryError,
@@ -35,7 +36,9 @@ _GRACE_S = 30.0
 _MAX_SMALL_BYTES = 16 << 20
 _READ_BYTES = 1 << 20
 _STREAM = "application/vnd.apache.arrow.stream"
-_KINDS: dict[str, type[QueryError]] = {kind.kind: kind for kind in (QueryError, NotReadOnly, QueryTimeout, NotServed)}
+_KINDS: dict[str, type[QueryError]] = {
+    kind.kind: kind for kind in (QueryError, NotReadOnly, QueryTimeout, NotServed, DifferentOffsets)
+}
 _USE = "use http://HOST:PORT or https://HOST:PORT"
 
 

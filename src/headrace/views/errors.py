@@ -47,3 +47,9 @@ class NotServed(QueryError):
     """No version of the view serves yet. The query may be right."""
 
     kind = "not_served"
+
+
+class DifferentOffsets(QueryError):
+    """The views of the statement count other records of a common topic, and the reader asked for the same ones."""
+
+    kind = "different_offsets"

@@ -77,6 +77,26 @@ def ask(database, database_url):
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("form", ["", "&format=csv", "&format=arrow", "&page_size=1"])
+def test_a_reader_may_ask_for_the_same_offsets(ask, database, form):
+    catalog = Catalog(database)
+    catalog.create_view("users", "kappa", "h")
+    catalog.add_version("users", {}, "h")
+    for event in (VersionEvent.STARTED, VersionEvent.CAUGHT_UP):
+        catalog.set_state("users", 1, event)
+    with database.begin() as connection:
+        catalog.set_progress(connection, Progress("users", 1, 1, {"clicks": {0: 5}}))
+        catalog.switch(connection, "users", 1, "SELECT 1 AS n")
+    both = "SELECT count(*) AS n FROM pages CROSS JOIN users"
+    status, answer = ask.sql(both, f"{form}&same_offsets=true")
+    assert (status, answer["kind"]) == (409, "different_offsets")
+    assert "pages v1 counts clicks 0 up to 4, and users v1 up to 5" in answer["error"]
+    assert ask.bytes(f"/query?sql={quote(both)}{form}&same_offsets=false")
+    assert ask.bytes(f"/query?sql={quote('SELECT n FROM users')}{form}&same_offsets=true")
+    status, answer = ask.sql(both, "&same_offsets=perhaps")
+    assert (status, answer["kind"]) == (400, "bad_request")
+
+
 def test_a_view_that_failed_is_not_the_mistake_of_who_asks(ask, database):
     catalog = Catalog(database)
     catalog.create_view("users", "kappa", "h")

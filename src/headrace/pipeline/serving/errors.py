@@ -63,6 +63,10 @@ class NotServed(QueryError, views_errors.NotServed):
     """No version of the view serves yet. The query may be right."""
 
 
+class DifferentOffsets(QueryError, views_errors.DifferentOffsets):
+    """The views of the statement count other records of a common topic, and the reader asked for the same ones."""
+
+
 ONLY_READING = "queries can only read: write one SELECT, VALUES or WITH"
 ONE_STATEMENT = "only one statement is allowed: remove everything after the first semicolon"
 

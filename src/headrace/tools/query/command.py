@@ -21,6 +21,7 @@ _EXAMPLES = """
 headrace query "SELECT * FROM pages ORDER BY clicks DESC LIMIT 10"
 headrace query "SELECT count(*) FROM pages" --project shop --json
 headrace query "SELECT * FROM pages" --database postgresql://reader@db.example/views --csv --limit 100000 > pages.csv
+headrace query "SELECT sum(a.n - b.n) FROM a JOIN b ON a.page = b.page" --same-offsets
 headrace query --watch "SELECT * FROM pages WHERE clicks > 100"
 echo "SELECT max(clicks) FROM pages" | headrace query - --timeout 1000
 """
@@ -56,6 +57,11 @@ def parser() -> ArgumentParser:
         help="print the answer, then how it changes, until Ctrl-C: + for a row that came, - for one that went, ~ for "
         "one that changed, = for the offsets; with --json, a line per change",
     )
+    parser.add_argument(
+        "--same-offsets",
+        action="store_true",
+        help="fail if the views of the statement count other records of a common topic",
+    )
     parser.add_argument("--csv", action="store_true", help="results as CSV")
     parser.add_argument(
         "--limit",
@@ -85,6 +91,8 @@ def _work(options: Namespace, out: Output) -> None:
         raise UsageError("give --json or --csv, not both")
     if options.csv and options.watch:
         raise UsageError("--watch prints lines or, with --json, JSON lines; remove --csv")
+    if options.same_offsets and options.watch:
+        raise UsageError("--watch shows the offsets of each answer and does not end; remove --same-offsets")
     sql = sys.stdin.read() if options.sql == "-" else options.sql
     if options.watch:
         _watch(options, sql)
@@ -98,7 +106,7 @@ def _work(options: Namespace, out: Output) -> None:
 
 def _ask(options: Namespace, sql: str) -> Answer:
     with closing(_service(options)) as service:
-        return service.query(sql, limit=options.limit, timeout_ms=options.timeout)
+        return service.query(sql, limit=options.limit, timeout_ms=options.timeout, same_offsets=options.same_offsets)
 
 
 def _watch(options: Namespace, sql: str) -> None:

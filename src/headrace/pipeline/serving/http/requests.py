@@ -35,6 +35,7 @@ class QueryRequest:
     :param limit: None for all rows.
     :param page_size: None if the answer comes in one piece.
     :param page: the token of a page; empty for the first one.
+    :param same_offsets: refuse an answer whose views count other records of a common topic.
     """
 
     sql: str
@@ -44,6 +45,7 @@ class QueryRequest:
     compression: str | None
     page_size: int | None
     page: str
+    same_offsets: bool
 
 
 async def query_request(request: Request) -> QueryRequest:
@@ -68,8 +70,17 @@ async def query_request(request: Request) -> QueryRequest:
     page_size = _number(parameters, "page_size", DEFAULT_LIMIT, MAX_LIMIT) if is_paged else None
     timeout_ms = _number(parameters, "timeout_ms", DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS)
     return QueryRequest(
-        sql, form, _limit(parameters, form), timeout_ms, _compression(parameters, form), page_size, page
-    )
+        sql, form, _limit(parameters, form), timeout_ms, _compression(parameters, form), page_size, page,
+        _flag(parameters, "same_offsets"),
+    )  # fmt: skip
+
+
+def _flag(parameters: Mapping[str, object], name: str) -> bool:
+    """``true`` or ``false``, as a text or as a value of JSON."""
+    text = str(parameters.get(name, False)).lower()
+    if text not in ("true", "false"):
+        raise BadRequest(f"{name} must be true or false, not {text[:40]!r}")
+    return text == "true"
 
 
 async def _parameters(request: Request) -> dict[str, object]:

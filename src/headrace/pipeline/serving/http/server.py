@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 _QUERIES_AT_ONCE = 16
 #: Of these, how many may be large: a small query never waits for large ones only.
 _LARGE_AT_ONCE = 8
-_STATUS_OF = {"bad_query": 400, "read_only": 403, "timeout": 408, "not_served": 503}
+_STATUS_OF = {"bad_query": 400, "read_only": 403, "timeout": 408, "different_offsets": 409, "not_served": 503}
 _OTHER_ERRORS: tuple[tuple[type[Exception], tuple[int, str]], ...] = (
     (BadRequest, (400, "bad_request")),
     (DatabaseUnreachable, (503, "unreachable")),
@@ -105,7 +105,8 @@ def application(service: QueryService, answers: LargeAnswers, routes: Sequence[R
 
 def _small_answer(service: QueryService, asked: QueryRequest) -> Response:
     assert asked.limit is not None, "the rows of a JSON answer are limited"
-    return JSONResponse(answer_value(service.query(asked.sql, limit=asked.limit, timeout_ms=asked.timeout_ms)))
+    found = service.query(asked.sql, limit=asked.limit, timeout_ms=asked.timeout_ms, same_offsets=asked.same_offsets)
+    return JSONResponse(answer_value(found))
 
 
 def _large_answer(answers: LargeAnswers, asked: QueryRequest) -> Response:
@@ -113,12 +114,17 @@ def _large_answer(answers: LargeAnswers, asked: QueryRequest) -> Response:
         assert asked.page_size is not None, "a page has a size"
         return page_response(answers.page(asked.page, page_size=asked.page_size), asked.form)
     if asked.page_size is not None:
-        first = answers.first_page(asked.sql, page_size=asked.page_size, timeout_ms=asked.timeout_ms)
+        first = answers.first_page(
+            asked.sql, page_size=asked.page_size, timeout_ms=asked.timeout_ms, same_offsets=asked.same_offsets
+        )
         return page_response(first, asked.form)
     if asked.form == CSV:
-        found = answers.csv(asked.sql, limit=asked.limit, timeout_ms=asked.timeout_ms)
+        found = answers.csv(asked.sql, limit=asked.limit, timeout_ms=asked.timeout_ms, same_offsets=asked.same_offsets)
     else:
-        found = answers.arrow(asked.sql, limit=asked.limit, timeout_ms=asked.timeout_ms, compression=asked.compression)
+        found = answers.arrow(
+            asked.sql, limit=asked.limit, timeout_ms=asked.timeout_ms, compression=asked.compression,
+            same_offsets=asked.same_offsets,
+        )  # fmt: skip
     return LargeResponse(found, asked.form)
 
 

@@ -92,7 +92,15 @@ class LargeAnswers:
 
     # -------------------------------------------------------------------------------------------------- in one piece
 
-    def arrow(self, sql: str, *, limit: int | None, timeout_ms: int, compression: str | None = None) -> LargeAnswer:
+    def arrow(
+        self,
+        sql: str,
+        *,
+        limit: int | None,
+        timeout_ms: int,
+        compression: str | None = None,
+        same_offsets: bool = False,
+    ) -> LargeAnswer:
         """The answer as an Arrow IPC stream. Errors as in :meth:`QueryService.query`, and:
 
         :param limit: None for all rows.
@@ -101,16 +109,17 @@ class LargeAnswers:
         from headrace.pipeline.serving.queries.arrow_stream import as_of_metadata, write_stream
 
         self.drop_old_pages()
-        with self._service.open(sql, timeout_ms=timeout_ms) as (query, as_of):
+        with self._service.open(sql, timeout_ms=timeout_ms, same_offsets=same_offsets) as (query, as_of):
             file, is_truncated = write_stream(
                 query.arrow(), self.spool, as_of_metadata(as_of), limit=limit, compression=compression
             )
         return LargeAnswer(query.columns, as_of, is_truncated, file)
 
-    def csv(self, sql: str, *, limit: int | None, timeout_ms: int) -> LargeAnswer:
+    def csv(self, sql: str, *, limit: int | None, timeout_ms: int, same_offsets: bool = False) -> LargeAnswer:
         """The answer as CSV. Parameters and errors as in :meth:`arrow`."""
         self.drop_old_pages()
-        with ExitStack() as stack, self._service.open(sql, timeout_ms=timeout_ms) as (query, as_of):
+        opened = self._service.open(sql, timeout_ms=timeout_ms, same_offsets=same_offsets)
+        with ExitStack() as stack, opened as (query, as_of):
             file = stack.enter_context(self.spool.new_file())
             file.write(csv_lines([query.columns]))
             left = limit
@@ -126,11 +135,11 @@ class LargeAnswers:
 
     # ----------------------------------------------------------------------------------------------------- in pages
 
-    def first_page(self, sql: str, *, page_size: int, timeout_ms: int) -> Page:
+    def first_page(self, sql: str, *, page_size: int, timeout_ms: int, same_offsets: bool = False) -> Page:
         """Runs the query, and returns its first rows. Errors as in :meth:`arrow`."""
         self.drop_old_pages()
         with ExitStack() as stack:
-            with self._service.open(sql, timeout_ms=timeout_ms) as (query, as_of):
+            with self._service.open(sql, timeout_ms=timeout_ms, same_offsets=same_offsets) as (query, as_of):
                 file = stack.enter_context(self.spool.new_file())
                 for block in query.blocks():
                     file.write(_json_lines(block))

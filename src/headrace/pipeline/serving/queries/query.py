@@ -29,6 +29,7 @@ from headrace.pipeline.serving.errors import DatabaseUnreachable, NotServed, Que
 from headrace.pipeline.serving.queries import query_sqlite
 from headrace.pipeline.serving.queries.answer_limits import fetch
 from headrace.pipeline.serving.queries.open_query import OpenQuery
+from headrace.pipeline.serving.queries.same_offsets import check_same_offsets
 from headrace.pipeline.serving.sqlite import dialect as sqlite_dialect
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.views.answers import AsOf
@@ -81,18 +82,29 @@ class QueryService:
     def close(self) -> None:
         self._engine.dispose()
 
-    def query(self, sql: str, *, limit: int = DEFAULT_LIMIT, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Answer:
+    def query(
+        self,
+        sql: str,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        same_offsets: bool = False,
+    ) -> Answer:
         """Answers a query with its first ``limit`` rows.
 
+        :param same_offsets: refuse an answer whose views count other records of a common topic.
+        :raises DifferentOffsets: then.
         :raises QueryError: if the query is wrong, would change something, or takes too long.
         :raises DatabaseUnreachable: if the database does not answer.
         """
-        with self.open(sql, timeout_ms=timeout_ms) as (query, as_of):
+        with self.open(sql, timeout_ms=timeout_ms, same_offsets=same_offsets) as (query, as_of):
             rows, is_truncated = fetch(query.cursor, limit)
         return Answer(query.columns, rows, is_truncated, as_of)
 
     @contextmanager
-    def open(self, sql: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Iterator[tuple[OpenQuery, list[AsOf]]]:
+    def open(
+        self, sql: str, *, timeout_ms: int = DEFAULT_TIMEOUT_MS, same_offsets: bool = False
+    ) -> Iterator[tuple[OpenQuery, list[AsOf]]]:
         """Runs a query, and keeps its snapshot until the end of the context. Errors as in :meth:`query`."""
         if not re.sub(r"--[^\n]*|/\*.*?\*/|[\s;]", "", sql, flags=re.DOTALL):
             raise QueryError("the query is empty: write one SELECT, VALUES or WITH")
@@ -100,7 +112,10 @@ class QueryService:
             self._look_for_reports(connection)
             try:
                 with self._open_query(connection, sql, timeout_ms, self._clock) as query:
-                    yield query, self._as_of(connection, query.views_read)
+                    as_of = self._as_of(connection, query.views_read)
+                    if same_offsets:
+                        check_same_offsets(as_of)
+                    yield query, as_of
             except QueryError as error:
                 raise self._with_hint(error) from None
 
