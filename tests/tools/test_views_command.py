@@ -17,9 +17,11 @@ from rich.console import Console
 
 from headrace import Admin, Broker, Consumer, Producer
 from headrace.client.admin.types import NewTopic
+from headrace.pipeline.changes.publishing_state import store_failure as publish_failure
+from headrace.pipeline.export.export_state import store_failure as export_failure
 from headrace.pipeline.management.progress import LogEnds, VersionProgress
 from headrace.pipeline.project.decode import Decode, FileText
-from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.definition import Publish, ViewDefinition
 from headrace.pipeline.project.loading import read_project
 from headrace.pipeline.runner.lock import runner_lock
 from headrace.pipeline.serving.catalog import Catalog, DesiredState, Progress, Report, VersionEvent, VersionState
@@ -300,6 +302,23 @@ def test_a_watcher_sees_the_last_error_while_the_next_try_is_under_way(project):
     timer.join()
     assert out.splitlines()[0] == "pages v1 replaying; it failed at its last try: no broker"
     assert "pages v1 failed at its last try: no broker\n" in project("status")[2]
+
+
+def test_status_shows_failures_of_publishing_and_exporting_only_while_the_view_does_so(project):
+    project.add(*SERVING)
+    publish_failure(project.database, "pages", Publish("out"), ValueError("it is full"), 1)
+    export_failure(project.database, "pages", "exports/pages", ValueError("no room"), 1)
+    values = DEFINITION | {"publish": {"topic": "out"}, "export": {"path": "exports/pages"}}
+    with project.database.begin() as connection:
+        project.catalog.set_definition(connection, "pages", 1, values)
+    said = project("status")[2]
+    assert "pages: publishing to out fails and is tried again: it is full\n" in said
+    assert "pages: exporting to exports/pages fails and is tried again: no room\n" in said
+    with project.database.begin() as connection:
+        project.catalog.set_definition(connection, "pages", 1, DEFINITION)
+    said = project("status")[2]
+    assert "publishing" not in said
+    assert "exporting" not in said
 
 
 def test_status_says_why_a_version_that_has_caught_up_does_not_serve(project):

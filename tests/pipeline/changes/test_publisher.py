@@ -1,5 +1,6 @@
 """Publishing exactly once: the topic, read by committed records only, is the view, whatever died in between."""
 
+import base64
 import datetime
 import io
 import json
@@ -13,8 +14,9 @@ from changes_harness import FakeView
 
 from headrace import Admin, Consumer, Producer
 from headrace.client.types import TopicPartition
-from headrace.pipeline.changes.avro_records import avro_schema
+from headrace.pipeline.changes.avro_records import AvroFormat, avro_schema
 from headrace.pipeline.changes.follower import ChangeFollower
+from headrace.pipeline.changes.outbox import Followed
 from headrace.pipeline.changes.published_topic import PublishRefused
 from headrace.pipeline.changes.publisher import Publisher, Transaction
 from headrace.pipeline.changes.publishing_state import publishing_notes
@@ -307,9 +309,9 @@ def test_the_follower_tells_and_publishes_what_the_newest_definition_says(databa
     with database.read() as connection:
         (row,) = connection.execute(PUBLISHED.select()).fetchall()
     assert "-deleted has cleanup.policy=delete" in row.error
-    (note,) = publishing_notes(database, ["pages"])
-    assert note.startswith(f"pages: publishing to {row.topic} fails and is tried again: the topic {topic}-deleted has ")
-    assert publishing_notes(database, ["other"]) == []
+    (note,) = publishing_notes(database, {"pages": f"{topic}-deleted", "users": "another"})
+    assert note.startswith(f"pages: publishing to {topic}-deleted fails and is tried again: the topic {topic}-deleted ")
+    assert publishing_notes(database, {"other": f"{topic}-deleted"}) == []
     assert sum("cleanup.policy=delete" in each for each in caplog.messages) == 1
 
 
@@ -368,6 +370,17 @@ def test_avro_records_are_read_by_the_schemas_of_the_registry(published):
         published.restart()
         published.publish()
         assert len(published.raw()) == 4
+
+
+def test_a_registry_with_a_password_gets_it(monkeypatch):
+    monkeypatch.setenv("REGISTRY_LOGIN", "ann:secret")
+    state = Followed("pages", "s", (ViewColumn("page", "TEXT"),), ("page",), 1, 0, "", {})
+    options = {"basic.auth.user.info": "${env:REGISTRY_LOGIN}"}
+    with fake_registry() as registry:
+        registry.login = "Basic " + base64.b64encode(b"ann:secret").decode()
+        assert AvroFormat.of(Publish("out", "avro", registry.url, options), state).key({"page": "home"})[:1] == b"\0"
+        with pytest.raises(RegistryUnavailable, match="401"):
+            AvroFormat.of(Publish("out", "avro", registry.url), state)
 
 
 def test_columns_with_the_same_avro_name_are_refused():

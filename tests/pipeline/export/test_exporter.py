@@ -366,10 +366,11 @@ def test_a_view_is_exported_as_its_definition_says_and_no_more_often(thread):
     assert DeltaTable(path).version() == 0, "a minute has not passed"
     assert exports.run_once() == []
     assert DeltaTable(path).version() == 1
-    (note,) = export_notes(view.database, {"pages"})
+    (note,) = export_notes(view.database, {"pages": "exports/pages"})
     assert note.startswith("pages: exported to exports/pages at ")
     assert note.endswith(": snapshot 1, 1 rows, v1 as of clicks 0:2")
-    assert export_notes(view.database, {"another"}) == []
+    assert export_notes(view.database, {"another": "exports/pages"}) == []
+    assert export_notes(view.database, {"pages": "exports/elsewhere"}) == []
 
 
 def test_a_failure_is_logged_once_and_shown_and_the_table_is_written_later(thread, caplog):
@@ -380,13 +381,13 @@ def test_a_failure_is_logged_once_and_shown_and_the_table_is_written_later(threa
     assert exports.run_once() == ["exporting pages"]
     assert exports.run_once() == ["exporting pages"]
     assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1
-    (note,) = export_notes(view.database, {"pages"})
+    (note,) = export_notes(view.database, {"pages": "exports/pages"})
     assert "exporting to exports/pages fails and is tried again: " in note
     path.unlink()
     exports.export_all(threading.Event())
     assert not path.exists(), "it is tried again after ten seconds"
     assert exports.run_once() == []
-    (note,) = export_notes(view.database, {"pages"})
+    (note,) = export_notes(view.database, {"pages": "exports/pages"})
     assert "snapshot 0, 1 rows" in note
 
 

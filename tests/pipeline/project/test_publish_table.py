@@ -20,6 +20,7 @@ dead_letters = "bad-clicks"
 [decode]
 schema = "page STRING"
 """
+AVRO = '[publish]\ntopic = "out"\nformat = "avro"\nregistry = "https://r:8081"\n'
 
 
 @pytest.fixture
@@ -48,6 +49,21 @@ def test_a_view_is_published_and_its_changes_are_kept_as_the_file_says(read):
     assert ViewDefinition.from_dict(stored).changes == ChangeSettings(), "a definition of an earlier release"
 
 
+def test_the_registry_has_options_and_the_catalog_no_secret(read, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGISTRY_LOGIN", "ann:secret")
+    options = '{"basic.auth.user.info" = "${env:REGISTRY_LOGIN}", "ssl.ca.location" = "ca.pem"}'
+    draft = read(f"{AVRO}registry_options = {options}\n")
+    assert draft.problems == []
+    (view,) = draft.project.views.values()
+    assert view.publish.registry_options == {
+        "basic.auth.user.info": "${env:REGISTRY_LOGIN}",
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
+    assert ViewDefinition.from_dict(json.loads(json.dumps(view.as_dict()))).publish == view.publish
+    stored = view.as_dict() | {"publish": {"topic": "out", "format": "avro", "registry": "http://r"}}
+    assert ViewDefinition.from_dict(stored).publish.registry_options == {}, "a definition of an earlier release"
+
+
 def test_a_changed_topic_is_a_change_of_settings(read, tmp_path):
     (view,) = read('[publish]\ntopic = "out"\n').project.views.values()
     catalog = Catalog(Database(f"sqlite:///{tmp_path}/views.db"))
@@ -66,6 +82,9 @@ def test_a_changed_topic_is_a_change_of_settings(read, tmp_path):
         ('[publish]\ntopic = "out"\nformat = "xml"\n', "publish.format cannot be 'xml': known names are avro, json"),
         ('[publish]\ntopic = "out"\nformat = "avro"\n', "avro needs a schema registry"),
         ('[publish]\ntopic = "out"\nregistry = "http://r"\n', "registry has no effect with the format json"),
+        (f'{AVRO}registry_options = {{a = "b"}}\n', "publish.registry_options has no option 'a': known names are"),
+        (f'{AVRO}registry_options = {{"basic.auth.user.info" = "a:b"}}\n', "must be a reference to a secret"),
+        ('[publish]\ntopic = "out"\nregistry_options = {"ssl.ca.location" = "ca"}\n', "no effect without a registry"),
         ('[publish]\ntopic = "clicks"\n', "the view reads 'clicks', and cannot publish its changes there"),
         ('[publish]\ntopic = "bad-clicks"\n', "'bad-clicks' gets the dead letters of the view"),
         ('[publish]\ntopics = "out"\n', "there is no field 'topics' in [publish]: did you mean topic?"),

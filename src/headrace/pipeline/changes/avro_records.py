@@ -109,7 +109,7 @@ class AvroFormat:
         :raises PublishRefused: if the registry refuses a schema.
         :raises RegistryUnavailable: if the registry does not answer.
         """
-        return cls(SchemaRegistry(publish.registry), publish.topic, state)
+        return cls(SchemaRegistry(publish.registry, publish.registry_options), publish.topic, state)
 
     def _registered(self, registry: SchemaRegistry, subject: str, schema: dict[str, object]) -> tuple[bytes, Any]:
         from fastavro import parse_schema

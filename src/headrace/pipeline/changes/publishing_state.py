@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from contextlib import suppress
 
 from headrace.pipeline.project.definition import Publish
@@ -20,12 +20,16 @@ def store_failure(database: Database, view: str, publish: Publish, error: Except
         update_or_insert(connection, PUBLISHED, {"view": view}, values, at_first)
 
 
-def publishing_notes(database: Database, views: Collection[str]) -> list[str]:
-    """For each of these views whose publishing fails, why."""
+def publishing_notes(database: Database, topics: Mapping[str, str]) -> list[str]:
+    """For each of these views whose publishing fails, why.
+
+    :param topics: by view, the topic that its newest definition publishes to. A failure of a view that is not
+        published any more is left out.
+    """
     with database.read() as connection:
         rows = connection.execute(PUBLISHED.select().where(PUBLISHED.c.error.is_not(None))).fetchall()
     return [
-        f"{row.view}: publishing to {row.topic} fails and is tried again: {row.error}"
+        f"{row.view}: publishing to {topics[row.view]} fails and is tried again: {row.error}"
         for row in sorted(rows, key=lambda row: row.view)
-        if row.view in views
+        if row.view in topics
     ]

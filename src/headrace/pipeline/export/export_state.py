@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -35,11 +35,14 @@ def _store(
         update_or_insert(connection, EXPORTED, {"view": view}, values, at_first)
 
 
-def export_notes(database: Database, views: Collection[str]) -> list[str]:
-    """For each of these views that is exported, its last snapshot, or why exporting fails."""
+def export_notes(database: Database, paths: Mapping[str, str]) -> list[str]:
+    """For each of these views that was exported, its last snapshot, or why exporting fails.
+
+    :param paths: by view, the folder that its newest definition is exported to.
+    """
     with database.read() as connection:
         rows = connection.execute(EXPORTED.select().order_by(EXPORTED.c.view)).fetchall()
-    return [f"{row.view}: {_note(row)}" for row in rows if row.view in views]
+    return [f"{row.view}: {_note(row)}" for row in rows if paths.get(row.view) == row.path]
 
 
 def _note(row: Any) -> str:

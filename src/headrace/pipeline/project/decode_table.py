@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 
 from headrace.pipeline.project.decode import FORMATS, FRAMINGS, Decode, FileText
 from headrace.pipeline.project.field_reader import FUNCTION, FieldReader
-from headrace.pipeline.project.toml_files import Section, did_you_mean
-from headrace.pipeline.secret_references import MissingSecret, with_secrets
+from headrace.pipeline.project.registry_options import read_registry_options
+from headrace.pipeline.project.toml_files import Section
 
 _NO_SCHEMA = {
     "raw": "its only column is value BINARY",
@@ -17,7 +16,6 @@ _NO_SCHEMA = {
 }
 #: The formats that schema registries know, whose values begin with the id of a schema.
 _FORMATS_WITH_IDS = ("json", "avro", "protobuf")
-_REGISTRY_OPTIONS = ("basic.auth.user.info", "ssl.ca.location")
 _KEY_FORMATS = tuple(name for name in FORMATS if name != "raw")
 
 
@@ -88,34 +86,13 @@ class DecodeTable:
         return framing
 
     def _registry(self, section: Section, table: str, format_: str) -> tuple[str, dict[str, str]]:
-        registry, options = section.text("registry"), section.mapping("registry_options")
+        registry = section.text("registry")
         if registry and not re.match(r"https?://[^/@\s]+", registry):
             section.report("registry", f"{table}.registry must be an address such as http://registry:8081")
         if registry and format_ not in _FORMATS_WITH_IDS:
             known = ", ".join(_FORMATS_WITH_IDS)
             section.report("registry", f"a registry has no schemas for format {format_}: use one of {known}")
-        for name in options:
-            if name not in _REGISTRY_OPTIONS:
-                hint = did_you_mean(name, _REGISTRY_OPTIONS)
-                section.report("registry_options", f"{table}.registry_options has no option {name!r}{hint}")
-        return registry, self._located(section, table, options)
-
-    def _located(self, section: Section, table: str, options: dict[str, str]) -> dict[str, str]:
-        """The options with absolute paths. The login stays a reference, so that no file and no catalog has it."""
-        made = dict(options)
-        if certificates := made.get("ssl.ca.location"):
-            made["ssl.ca.location"] = str(self._fields.folder / certificates)
-        if login := made.get("basic.auth.user.info"):
-            if "${" not in login:
-                message = 'must be a reference to a secret, such as "${env:REGISTRY_LOGIN}"'
-                section.report("registry_options", f"{table}.registry_options: basic.auth.user.info {message}")
-                return {}
-            made["basic.auth.user.info"] = login.replace("${file:", f"${{file:{self._fields.folder}/")
-            try:
-                with_secrets(made["basic.auth.user.info"], self._fields.folder, os.environ)
-            except MissingSecret as error:
-                section.report("registry_options", f"{table}.registry_options: {error}")
-        return made
+        return registry, read_registry_options(section, table, self._fields.folder)
 
     def _protobuf(self, section: Section, table: str, format_: str) -> tuple[str, str]:
         """The content of the descriptor file in base64, and the name of the message."""

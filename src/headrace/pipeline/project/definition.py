@@ -83,11 +83,14 @@ class Publish:
 
     :param format: of keys and values; one of ``PUBLISH_FORMATS``.
     :param registry: the schema registry for ``avro``.
+    :param registry_options: how the registry is reached, such as ``ssl.ca.location``. A login is a reference to a
+        secret.
     """
 
     topic: str
     format: str = "json"
     registry: str = ""
+    registry_options: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
     [publish]
     topic = "pages-changes"       # a compacted topic; it is created if it does not exist
     format = "json"               # or avro, which needs registry = "http://127.0.0.1:8081"
+                              # and may have registry_options, as [decode]
 
     [changes]
     always = true                 # follow the view although nobody reads its changes
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from headrace.pipeline.project.definition import PUBLISH_FORMATS, ChangeSettings, Publish, ViewDefinition
 from headrace.pipeline.project.field_reader import TOPIC, FieldReader
+from headrace.pipeline.project.registry_options import read_registry_options
 from headrace.pipeline.project.toml_files import TomlFile
 
 
@@ -27,11 +29,14 @@ def read_publish(fields: FieldReader) -> Publish | None:
     topic = fields.required(section, "topic")
     if topic and not TOPIC.fullmatch(topic):
         section.report("topic", f"{topic!r} is not the name of a topic: use letters, digits, '.', '_' and '-'")
-    made = Publish(topic, section.text("format", "json", PUBLISH_FORMATS), section.text("registry"))
+    format_, registry = section.text("format", "json", PUBLISH_FORMATS), section.text("registry")
+    made = Publish(topic, format_, registry, read_registry_options(section, "publish", fields.folder))
     if made.format == "avro" and not made.registry:
         section.report("registry", 'avro needs a schema registry: set registry = "http://127.0.0.1:8081"')
     if made.registry and made.format != "avro":
         section.report("registry", f"registry has no effect with the format {made.format}: remove it")
+    if made.registry_options and not made.registry:
+        section.report("registry_options", "registry_options have no effect without a registry: remove them")
     section.finish()
     return None if "publish" in file.invalid_fields else made
 

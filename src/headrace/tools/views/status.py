@@ -8,6 +8,7 @@ from headrace.pipeline.changes.publishing_state import publishing_notes
 from headrace.pipeline.export.export_state import export_notes
 from headrace.pipeline.management.progress import open_log
 from headrace.pipeline.management.status import HEADINGS, Status, read_status
+from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.loading import VIEWS_FOLDER
 from headrace.pipeline.serving.catalog import Version, View
 from headrace.tools.shared.commands import Output, Table, columns
@@ -47,8 +48,11 @@ def status(options: Namespace, out: Output) -> int | None:
 
             return watch(here, log, options.view, out)
         found = read_status(here, log, options.view)
-        views = {each.version.view for each in found.versions}
-        notes = publishing_notes(here.database, views) + export_notes(here.database, views)
+        # Versions come in order, so that the newest one of each view stays.
+        newest = {each.version.view: ViewDefinition.from_dict(each.version.definition) for each in found.versions}
+        topics = {name: view.publish.topic for name, view in newest.items() if view.publish is not None}
+        paths = {name: view.export.path for name, view in newest.items() if view.export is not None}
+        notes = publishing_notes(here.database, topics) + export_notes(here.database, paths)
     _show(found, out)
     for note in notes:
         out.note(note)
