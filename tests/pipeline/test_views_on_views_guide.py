@@ -15,7 +15,7 @@ from headrace.pipeline.query.view_query import build
 from headrace.pipeline.serving.catalog import Catalog, Report, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.tools.shared.commands import columns
-from headrace.tools.views.graph.model import graph_of
+from headrace.pipeline.management.graph.model import graph_of
 from headrace.tools.views.graph.text import text_lines
 
 GUIDE = Path(__file__).parents[2] / "docs" / "views-on-views.md"

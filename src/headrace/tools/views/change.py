@@ -1,8 +1,7 @@
 """``headrace views switch``, ``rollback``, ``drop`` and ``batch``: changes the existing versions of a view.
 
-A switch is one transaction and needs no runner: the catalog has the SQL view of each version. Views that read each
-other are switched together. The runner drops versions and runs batches; the commands wait for it if a runner is
-running.
+``pipeline.management.changing`` makes the changes. The runner drops versions and runs batches; the commands wait for it
+if a runner is running.
 """
 
 from __future__ import annotations
@@ -11,17 +10,22 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 
+from headrace.pipeline.management.changing import (
+    PlannedSwitch,
+    drop_version,
+    drop_view,
+    planned_rollback,
+    planned_switch,
+    switch_readers,
+)
 from headrace.pipeline.management.opened import OpenProject, is_running
 from headrace.pipeline.project.loading import VIEWS_FOLDER
 from headrace.pipeline.project.settings import Project
-from headrace.pipeline.project.views_on_views.switch_sets import readers_of, switch_set
-from headrace.pipeline.serving.catalog import Catalog, DesiredState, Version, VersionState, View
+from headrace.pipeline.serving.catalog import Catalog, View
 from headrace.tools.shared.commands import CommandError, Output
 from headrace.tools.views.command import open_project
 
 _LOOK_EVERY_S = 0.2
-#: The runner keeps versions in these states up to date, so readers may be switched to them.
-_READY = (VersionState.CAUGHT_UP, VersionState.STANDBY)
 
 
 def switch(options: Namespace, out: Output) -> None:
@@ -30,84 +34,27 @@ def switch(options: Namespace, out: Output) -> None:
         if options.restart:
             _restart(here, view, out)
             return
-        version = _wanted(here.catalog, view, options.version)
-        _switch(here, view, version, out, back=False)
+        _switch(here, planned_switch(here, view.name, options.version), out)
 
 
 def rollback(options: Namespace, out: Output) -> None:
     with open_project(options) as here:
-        view = here.catalog.view(options.view)
-        if view.previous_version is None:
-            raise CommandError(
-                f"{view.name} has no earlier version: the view was never switched, or its earlier version was dropped"
-            )
-        _switch(here, view, here.catalog.version(view.name, view.previous_version), out, back=True)
+        _switch(here, planned_rollback(here, options.view), out)
 
 
-def _wanted(catalog: Catalog, view: View, number: int | None) -> Version:
-    if number is not None:
-        return catalog.version(view.name, number)
-    ready = [each for each in catalog.versions(view.name) if each.state in _READY]
-    newer = [each for each in ready if view.serving_version is None or each.version > view.serving_version]
-    if not newer:
-        raise CommandError(
-            f"no newer version of {view.name} has caught up: 'headrace views status {view.name}' shows them, "
-            f"'headrace views rollback {view.name}' switches to an older one"
-        )
-    return newer[-1]
-
-
-def _switch(here: OpenProject, view: View, version: Version, out: Output, *, back: bool) -> None:
-    """Switches to a version, and to the versions of other views that it is switched to with (``switch_sets``)."""
-    if version.version == view.serving_version:
-        out.show(_switched(view.name, version.version, view.serving_version, []), f"{version.label} serves already")
+def _switch(here: OpenProject, planned: PlannedSwitch, out: Output) -> None:
+    view, version = planned.version.key
+    if planned.serves_already:
+        value = {"view": view, "version": version, "before": version, "together_with": []}
+        out.show(value, f"{planned.version.label} serves already")
         return
-    _check_ready(version)
-    with here.database.begin() as connection:
-        views = {each.name: each for each in here.catalog.views(connection)}
-        found = switch_set(version, views.values(), here.catalog.versions(None, connection), back=back)
-        before = {
-            each.view: here.catalog.lock_view(connection, each.view).serving_version for each in found.versions
-        }  # in alphabetical order, as all who lock several views do
-        locked = [here.catalog.version(*each.key, connection) for each in found.versions]
-        for each in locked:
-            _check_ready(each, version)
-        here.catalog.switch_all(connection, {each.key: each.select_sql or "" for each in locked})
-    others = [(each.view, each.version, before[each.view]) for each in locked if each.view != view.name]
-    lines = [
-        _line(name, number, was) for name, number, was in [(view.name, version.version, before[view.name]), *others]
-    ]
-    out.show(_switched(view.name, version.version, before[view.name], others), lines)
+    found = switch_readers(here, planned)
+    own, *others = found.moves
+    together = [{"view": each.view, "version": each.version, "before": each.before} for each in others]
+    value = {"view": view, "version": version, "before": own.before, "together_with": together}
+    out.show(value, [f"{each.text} from now on{each.earlier}" for each in found.moves])
     for name in found.left_behind:
         out.note(f"{name} still has the earlier answer of a view that it reads: no version of {name} fits")
-
-
-def _line(view: str, version: int, before: int | None) -> str:
-    return f"{view} v{version} serves from now on" + ("" if before is None else f", v{before} before")
-
-
-def _check_ready(version: Version, first: Version | None = None) -> None:
-    """
-    :param first: the version that readers are switched to together with this one.
-    """
-    if version.state in _READY and version.select_sql is not None:
-        return
-    advice = {
-        VersionState.STARTING: "wait until it has caught up",
-        VersionState.REPLAYING: "wait until it has caught up",
-        VersionState.STOPPED: "start it with 'headrace views run'",
-        VersionState.FAILED: f"it says: {version.error}",
-        VersionState.DROPPING: "apply its definition again",
-    }.get(version.state, "wait a moment")
-    together = "" if first is None or first.key == version.key else f"{first.label} needs {version.label}: "
-    raise CommandError(f"{together}{version.label} is {version.state}, so readers cannot be switched to it; {advice}")
-
-
-def _switched(
-    view: str, version: int, before: int | None, others: list[tuple[str, int, int | None]]
-) -> dict[str, object]:
-    together = [{"view": name, "version": number, "before": was} for name, number, was in others]
-    return {"view": view, "version": version, "before": before, "together_with": together}
 
 
 def _restart(here: OpenProject, view: View, out: Output) -> None:
@@ -120,17 +67,9 @@ def drop(options: Namespace, out: Output) -> None:
     with open_project(options) as here:
         view = here.catalog.view(options.view)
         if options.version is None:
-            with here.database.begin() as connection:
-                views = {each.name: each for each in here.catalog.views(connection)}
-                readers = readers_of(view.name, views, here.catalog.versions(None, connection))
-                if readers:
-                    raise CommandError(
-                        f"{view.name} is read by {', '.join(readers)}: drop these views first, or change their queries "
-                        "and apply them"
-                    )
-                here.catalog.retire_view(connection, view.name)
+            drop_view(here, view.name)
         else:
-            here.catalog.set_desired_state(view.name, options.version, DesiredState.DROP)
+            drop_version(here, view.name, options.version)
         what = view.name if options.version is None else f"{view.name} v{options.version}"
         if is_running(here.project):
             _wait(lambda: _is_gone(here.catalog, view.name, options.version), here.project, None)

@@ -1,1 +1,1 @@
-"""``headrace views graph``: the sources and views of a project, and how far each version is."""
+"""``headrace views graph``: prints the sources and views of a project, and how far each version is."""

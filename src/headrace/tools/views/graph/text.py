@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.tools.shared.commands import columns
-from headrace.tools.views.graph.model import Graph, ViewNode
+from headrace.pipeline.management.graph.model import Graph, ViewNode
 
 
 def text_lines(graph: Graph) -> list[str]:

@@ -3,14 +3,17 @@
 The layout has layers from left to right. A source is in the first layer, and a view is one layer to the right of the
 last thing that it reads. Within a layer, boxes are ordered by the mean height of what they read, so that lines cross
 less. The width of text is estimated from its length, because the reader's font is not known.
+
+Each part has a class, so that a page can colour it by its own style sheet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import NamedTuple
 
-from headrace.tools.views.graph.model import Graph
+from headrace.pipeline.management.graph.model import Graph
 
 _CHARACTER, _LINE, _PADDING = 7.0, 17.0, 10.0
 _BETWEEN_LAYERS, _BETWEEN_BOXES, _MARGIN = 70.0, 18.0, 16.0
@@ -46,20 +49,24 @@ class _Placed(NamedTuple):
         return self.y + self.box.height / 2
 
 
-def svg_text(graph: Graph) -> str:
+def svg_text(graph: Graph, links: Mapping[str, str] | None = None) -> str:
+    """
+    :param links: the address that the box of a name leads to.
+    """
     placed = _placed(graph)
     width = max((each.x + each.box.width for each in placed.values()), default=0.0) + _MARGIN
     height = max((each.y + each.box.height for each in placed.values()), default=0.0) + _MARGIN
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="ui-monospace, monospace" font-size="12" role="img">',
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="ui-monospace, monospace" font-size="12" role="img" '
+        'aria-label="sources and views">',
         "<title>sources and views</title>",
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
+        f'<rect class="ground" width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0L8 4L0 8z" fill="#5b7083"/></marker></defs>',
+        '<path class="head" d="M0 0L8 4L0 8z" fill="#5b7083"/></marker></defs>',
     ]
     parts += [_line(placed[name], each) for each in placed.values() for name in each.box.reads if name in placed]
-    parts += [_drawn(each) for each in placed.values()]
+    parts += [_linked(_drawn(each), (links or {}).get(each.box.name)) for each in placed.values()]
     return "\n".join([*parts, "</svg>"])
 
 
@@ -97,8 +104,8 @@ def _line(start: _Placed, end: _Placed) -> str:
     x1, x2 = start.x + start.box.width, end.x
     bend = max(20.0, (x2 - x1) / 2)
     return (
-        f'<path d="M{x1:.1f} {start.middle:.1f}C{x1 + bend:.1f} {start.middle:.1f} {x2 - bend:.1f} {end.middle:.1f} '
-        f'{x2:.1f} {end.middle:.1f}" fill="none" stroke="#5b7083" stroke-width="1.2" marker-end="url(#arrow)"/>'
+        f'<path class="edge" d="M{x1:.1f} {start.middle:.1f}C{x1 + bend:.1f} {start.middle:.1f} '
+        f'{x2 - bend:.1f} {end.middle:.1f} {x2:.1f} {end.middle:.1f}" fill="none" stroke="#5b7083" stroke-width="1.2" marker-end="url(#arrow)"/>'
     )
 
 
@@ -111,6 +118,10 @@ def _drawn(placed: _Placed) -> str:
         for at, line in enumerate(box.lines)
     )
     return (
-        f'<g><rect x="{placed.x:.1f}" y="{placed.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="5" '
-        f'fill="{fill}" stroke="{stroke}"/>{texts}</g>'
+        f'<g class="{box.kind}"><rect x="{placed.x:.1f}" y="{placed.y:.1f}" width="{box.width:.1f}" '
+        f'height="{box.height:.1f}" rx="5" fill="{fill}" stroke="{stroke}"/>{texts}</g>'
     )
+
+
+def _linked(drawn: str, address: str | None) -> str:
+    return drawn if address is None else f'<a href="{escape(address)}">{drawn}</a>'
