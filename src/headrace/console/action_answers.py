@@ -113,6 +113,7 @@ class ActionAnswers:
             raise
         finally:
             asked.cluster.forget()
+            self._services.views.forget()
             try:
                 write(user, address, self._action.name, shown, outcome)
             except OSError as error:  # The change was made; its answer must say so.
@@ -133,6 +134,8 @@ class ActionAnswers:
     def _command_line(self, values: Mapping[str, Value]) -> list[str]:
         settings = self._services.settings
         words = self._action.command_line(values)
+        if self._action.is_of_project:
+            return [*words, "--project", str(settings.project or "DIR")]
         secured = ["--command-config", "FILE"] if settings.needs_login or _is_secured(settings.clients) else []
         return [*words[:2], "--bootstrap-server", settings.bootstrap_servers, *secured, *words[2:]]
 

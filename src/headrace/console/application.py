@@ -29,6 +29,7 @@ from headrace.console.protection.headers import Application, Receive, Scope, Sen
 from headrace.console.record_answers import RecordAnswers
 from headrace.console.rendering import FOLDER
 from headrace.console.services import Services
+from headrace.console.view_answers import ViewAnswers
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -81,6 +82,7 @@ def _routes(services: Services, entrance: Entrance, guarded: Callable[[_Endpoint
         route("/topics/{topic}/search/download", record_answers.found),
         route("/topics/{topic}/records/{partition}/{offset}/download", record_answers.value),
     ]
+    routes.append(route("/sql/download", ViewAnswers(services).download))
     for action in ACTIONS:
         answers = ActionAnswers(services, action)
         routes += [

@@ -12,6 +12,7 @@ from headrace.console.protection.hosts import Hosts
 from headrace.console.protection.sessions import Sessions
 from headrace.console.records.record_services import RecordServices
 from headrace.console.settings import Settings
+from headrace.console.views.project import ViewsProject
 from headrace.properties import ConfigError
 from headrace.runtime.clock import Clock, SystemClock
 
@@ -32,6 +33,7 @@ class Services:
     hosts: Hosts = field(init=False)
     records: RecordServices = field(init=False)
     history: History = field(init=False)
+    views: ViewsProject = field(init=False)
     reader: ClusterReader | None = field(init=False)
     _sampling: ClusterReader | None = field(init=False)
 
@@ -61,9 +63,11 @@ class Services:
         if settings.needs_login and settings.sampler is not None:
             self._sampling = ClusterReader(settings.sampler, self.clock)
         self.history = History(settings, self.clock, self._sampling)
+        self.views = ViewsProject(settings.project, self.clock)
 
     async def close(self) -> None:
         await self.records.close()
+        await self.views.close()
         await self.history.close()
         await self.sessions.close()
         for reader in {self.reader, self._sampling}:

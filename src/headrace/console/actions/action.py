@@ -46,6 +46,7 @@ class Action:
     :param preview: reads what will change, for the page that asks for confirmation.
     :param typed: the name of a field whose value the visitor types once more to confirm; for changes that lose data.
     :param section: the path of the menu's entry that the action belongs to.
+    :param is_of_project: whether the command has ``--project`` instead of the options of the cluster.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Action:
     preview: Callable[[ConsoleRequest], Awaitable[Preview]] | None = None
     typed: str = ""
     section: str = ""
+    is_of_project: bool = False
 
     @property
     def path(self) -> str:

@@ -16,6 +16,7 @@ from headrace.console.actions import (
     delete_records,
     delete_topic,
     delete_user,
+    drop_view,
     elect_preferred_leaders,
     expire_token,
     produce_record,
@@ -24,8 +25,11 @@ from headrace.console.actions import (
     remove_member,
     remove_throttles,
     reset_offsets,
+    rollback_view,
+    run_view_batch,
     set_quota,
     set_user_password,
+    switch_view,
     terminate_transaction,
 )
 from headrace.console.actions.action import Action
@@ -55,4 +59,8 @@ ACTIONS: tuple[Action, ...] = (
     expire_token.ACTION,
     set_quota.ACTION,
     delete_quota.ACTION,
+    switch_view.ACTION,
+    rollback_view.ACTION,
+    run_view_batch.ACTION,
+    drop_view.ACTION,
 )

@@ -14,10 +14,15 @@ from headrace.console.pages import (
     record_tail,
     records,
     security,
+    sql,
     topic,
     topics,
     transactions,
     users,
+    view,
+    view_comparison,
+    view_rows,
+    views,
 )
 from headrace.console.pages.page import Page
 
@@ -37,6 +42,12 @@ PAGES: tuple[Page, ...] = (
     users.PAGE,
     quotas.PAGE,
     certificates.PAGE,
+    views.PAGE,
+    view.PAGE,
+    view_comparison.PAGE,
+    view_rows.ROWS_PAGE,
+    view_rows.ROW_PAGE,
+    sql.PAGE,
 )
 
 #: The pages of the menu.

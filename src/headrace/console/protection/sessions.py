@@ -29,6 +29,7 @@ class Session:
     :ivar message: a line that the next page shows once.
     :ivar streams: how many live pages the session has open.
     :ivar held_secrets: the secrets of the form that waits for confirmation; no page carries them.
+    :ivar statements: the last statements of the page SQL, the newest first.
     """
 
     user: str
@@ -39,6 +40,7 @@ class Session:
     message: str = ""
     streams: int = 0
     held_secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    statements: list[str] = field(default_factory=list, repr=False)
     id: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     csrf_token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 

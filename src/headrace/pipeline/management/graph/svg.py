@@ -105,7 +105,8 @@ def _line(start: _Placed, end: _Placed) -> str:
     bend = max(20.0, (x2 - x1) / 2)
     return (
         f'<path class="edge" d="M{x1:.1f} {start.middle:.1f}C{x1 + bend:.1f} {start.middle:.1f} '
-        f'{x2 - bend:.1f} {end.middle:.1f} {x2:.1f} {end.middle:.1f}" fill="none" stroke="#5b7083" stroke-width="1.2" marker-end="url(#arrow)"/>'
+        f'{x2 - bend:.1f} {end.middle:.1f} {x2:.1f} {end.middle:.1f}" fill="none" '
+        'stroke="#5b7083" stroke-width="1.2" marker-end="url(#arrow)"/>'
     )
 
 

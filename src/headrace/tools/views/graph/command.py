@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 
+from headrace.pipeline.management.graph.model import Graph, graph_of
+from headrace.pipeline.management.graph.svg import svg_text
 from headrace.pipeline.management.progress import open_log, read_progress
 from headrace.pipeline.project.loading import read_project
 from headrace.runtime.clock import SystemClock
 from headrace.tools.shared.commands import Output
 from headrace.tools.views.command import open_project
-from headrace.pipeline.management.graph.model import Graph, graph_of
-from headrace.pipeline.management.graph.svg import svg_text
 from headrace.tools.views.graph.text import mermaid_lines, text_lines
 
 

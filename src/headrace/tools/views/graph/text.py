@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.tools.shared.commands import columns
 from headrace.pipeline.management.graph.model import Graph, ViewNode
+from headrace.tools.shared.commands import columns
 
 
 def text_lines(graph: Graph) -> list[str]:

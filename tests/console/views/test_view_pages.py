@@ -1,0 +1,98 @@
+"""The pages about views: what they read from a catalog without Spark, as HTML and as JSON."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+from console_harness import Elements
+from views_project import HOSTILE
+
+from headrace import Admin, Producer
+
+
+async def test_the_graph_and_the_views_with_their_versions(console, project):
+    found = await console.json("/api/views")
+    (view,) = found["status"]["views"]
+    assert (view["name"], view["serving"]["version"], view["serving"]["state"]) == ("pages", 1, "serving")
+    assert [version["state"] for version in view["versions"]] == ["serving", "caught_up"]
+    assert (view["serving"]["dead_letters"], view["serving"]["way"]) == (3, "combine")
+    assert found["rows"] == {"pages": 3}
+    page = Elements(await console.page("/views"))
+    assert "pages (kappa)" in page.text
+    assert "/views/pages" in [each["href"] for each in page.named("a")]
+    assert "'headrace views run' is not running" in page.text
+
+
+async def test_a_view_shows_its_versions_side_by_side_and_its_query_as_written(console):
+    html = await console.page("/views/pages")
+    page = Elements(html)
+    assert "<script>alert" not in html
+    assert f"-- {HOSTILE} FROM events GROUP BY page" in page.text
+    assert "/actions/switch-view?view=pages&version=2" in [each["href"] for each in page.named("a")]
+    found = await console.json("/api/views/pages")
+    assert [each["topics"] for each in found["definitions"]] == [["clicks"], ["clicks"]]
+    assert found["view"]["versions"][0]["offsets"] == [{"topic": "clicks", "partition": 0, "offset": 5}]
+
+
+async def test_two_versions_are_compared_by_text_and_by_rows(console):
+    found = await console.json("/api/views/pages/comparison")
+    assert (found["left"], found["right"]) == (1, 2)
+    changed = [line for line in found["texts"] if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    assert [line.split(" --")[0] for line in changed] == [
+        "-SELECT page, count(*) AS clicks",
+        "+SELECT page, sum(2) AS clicks",
+    ]
+    assert found["rows"]["columns"] == ["version", "page", "clicks"]
+    assert found["rows"]["rows"] == [[1, "about", 1], [1, "home", 3], [2, "home", 7], [2, "new", 1]]
+    same = await console.json("/api/views/pages/comparison?left=1&right=1")
+    assert (same["texts"], same["rows"]["rows"]) == ([], [])
+    assert "<script>alert" not in await console.page("/views/pages/comparison")
+
+
+async def test_from_a_row_to_the_records_that_it_counts(console, broker):
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        if "clicks" not in admin.list_topics():
+            admin.create_topic("clicks", num_partitions=1)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for page in ("home", "about", "home", "x", "home", "home"):
+            producer.send("clicks", value=json.dumps({"page": page}).encode(), partition=0)
+    found = await console.json("/api/views/pages/rows")
+    rows = dict(zip((row[0] for row in found["table"]["rows"]), found["keys"], strict=True))
+    assert json.loads(rows["home"]) == {"page": "home"}
+    row = await console.json(f"/api/views/pages/row?key={quote(rows['home'])}")
+    assert row["table"]["rows"] == [["home", 3]]
+    assert sorted(record["offset"] for record in row["records"]) == [0, 2, 4]
+    page = Elements(await console.page(f"/views/pages/row?key={quote(rows[HOSTILE])}"))
+    assert HOSTILE in page.text
+    links = [each["href"] for each in page.named("a")]
+    assert "/topics/clicks/records?partition=0&start=offset&offset=0" in links
+
+
+async def test_keys_that_are_no_keys(console):
+    for key in ("x", "[1]", '{"page": "\' OR 1=1 --"}'):
+        assert (await console.get(f"/api/views/pages/row?key={quote(key)}")).status_code == 404
+    assert (await console.get('/api/views/pages/row?key={"nope":1}')).status_code in (404, 422)
+
+
+async def test_a_view_that_does_not_exist(console):
+    for path in ("/views/nope", "/views/nope/rows", "/views/nope/comparison", f"/views/{quote(HOSTILE, safe='')}"):
+        answer = await console.get(path)
+        assert (answer.status_code, "<script>alert" in answer.text) == (404, False)
+
+
+async def test_without_a_project_the_pages_say_how_to_give_one(open_console):
+    console = await open_console()
+    assert "headrace console --project DIR" in Elements(await console.page("/views")).text
+    assert "headrace console --project DIR" in Elements(await console.page("/sql")).text
+    answer = await console.json("/api/views/pages", 404)
+    assert (answer["error"], "--project DIR" in answer["advice"]) == ("no_project", True)
+
+
+async def test_masks_hide_columns_and_refuse_sql(open_console, project):
+    console = await open_console(project=project.folder, masks=("clicks",))
+    rows = (await console.json("/api/views/pages/rows"))["table"]["rows"]
+    assert {row[1] for row in rows} == {"***"}
+    found = await console.json(f"/api/sql?sql={quote('SELECT clicks AS c FROM pages')}")
+    assert (found["answer"], "--mask" in found["problem"]) == (None, True)
+    assert (await console.get("/sql/download?sql=SELECT+1")).status_code == 403
