@@ -114,6 +114,10 @@ _VALUES = {
     "expire-token": {"token_id": "T"},
     "set-quota": {"user": "u", "client_id": "<default>", "ip": "", "key": "producer_byte_rate", "value": "5"},
     "delete-quota": {"user": "", "client_id": "", "ip": "10.0.0.1", "key": "connection_creation_rate"},
+    "switch-view": {"view": "v", "version": 2},
+    "rollback-view": {"view": "v"},
+    "run-view-batch": {"view": "v", "full": True},
+    "drop-view": {"view": "v", "version": None},
 }
 
 

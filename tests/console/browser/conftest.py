@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
 from console_process import ConsoleProcess
 from example_cluster import fill
+from views_project import ViewsProject, pages_project
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -53,6 +55,17 @@ def example_broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def console_process(example_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
-    with ConsoleProcess(example_broker.bootstrap_servers, tmp_path_factory.mktemp("console")) as process:
+def example_project(example_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewsProject]:
+    """A project with the view ``pages`` of two versions."""
+    project = pages_project(tmp_path_factory.mktemp("project"), example_broker.bootstrap_servers)
+    yield project
+    project.close()
+
+
+@pytest.fixture(scope="session")
+def console_process(
+    example_broker: Broker, example_project: ViewsProject, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ConsoleProcess]:
+    folder, options = tmp_path_factory.mktemp("console"), ("--project", str(example_project.folder))
+    with ConsoleProcess(example_broker.bootstrap_servers, folder, *options) as process:
         yield process

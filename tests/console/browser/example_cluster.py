@@ -9,6 +9,9 @@ from headrace.client.types import TopicPartition
 VALUES: dict[str, object] = {"topic": "orders", "partition": 0, "offset": 0, "group": "billing"}
 
 
+VALUES["view"] = "pages"
+
+
 def fill(bootstrap_servers: str) -> None:
     """Creates the topics, records and groups."""
     with Admin(bootstrap_servers=bootstrap_servers) as admin:

@@ -1,0 +1,35 @@
+"""Switches a view to another version and back by clicks in Chromium, and asks for its rows."""
+
+from __future__ import annotations
+
+import pytest
+from test_each_page import window
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("console-browser")]
+__all__ = ["window"]
+
+
+async def test_readers_are_switched_and_back_by_clicks(window, console_process, example_project):
+    await window.goto(f"{console_process.url}/views")
+    await window.get_by_role("row", name="pages").get_by_role("link", name="pages").click()
+    await window.get_by_role("link", name="Switch to v2").click()
+    await window.get_by_role("button", name="Check").click()
+    assert "headrace views switch pages 2 --project" in await window.locator(".command").inner_text()
+    await window.get_by_role("button", name="Switch the readers").click()
+    await window.get_by_text("pages v2 serves from now on.").wait_for()
+    assert example_project.serving() == 2
+    await window.get_by_role("link", name="Roll back").click()
+    await window.get_by_role("button", name="Check").click()
+    await window.get_by_role("button", name="Roll back").click()
+    await window.get_by_text("pages v1 serves from now on.").wait_for()
+    assert example_project.serving() == 1
+    assert window.faults == []
+
+
+async def test_a_statement_is_answered(window, console_process, example_project):
+    await window.goto(f"{console_process.url}/sql")
+    await window.get_by_label("Statement that reads").fill("SELECT page, clicks FROM pages ORDER BY page")
+    await window.get_by_role("button", name="Run").click()
+    await window.get_by_role("region", name="Answer").get_by_text("about").wait_for()
+    assert await window.locator(".chart .bar").count() == 3
+    assert window.faults == []
