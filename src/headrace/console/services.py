@@ -63,7 +63,7 @@ class Services:
         if settings.needs_login and settings.sampler is not None:
             self._sampling = ClusterReader(settings.sampler, self.clock)
         self.history = History(settings, self.clock, self._sampling)
-        self.views = ViewsProject(settings.project, self.clock)
+        self.views = ViewsProject(settings.project, self.clock, needs_login=settings.needs_login)
 
     async def close(self) -> None:
         await self.records.close()

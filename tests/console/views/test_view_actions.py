@@ -11,7 +11,7 @@ from console_harness import Elements
 async def test_readers_are_switched_after_a_preview(console, project):
     asked = await console.submit("switch-view", view="pages", version="2")
     page = Elements(asked.text)
-    assert "pages v1 v2" in " ".join(page.text.split())
+    assert "pagesv1v2" in page.text.replace(" ", "")
     assert f"headrace views switch pages 2 --project {project.folder}" in page.text
     assert project.serving() == 1
     done = await console.submit("switch-view", step="run", view="pages", version="2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from urllib.parse import quote
 
+import pytest
 from console_harness import Elements
 from views_project import HOSTILE
 
@@ -96,3 +97,13 @@ async def test_masks_hide_columns_and_refuse_sql(open_console, project):
     found = await console.json(f"/api/sql?sql={quote('SELECT clicks AS c FROM pages')}")
     assert (found["answer"], "--mask" in found["problem"]) == (None, True)
     assert (await console.get("/sql/download?sql=SELECT+1")).status_code == 403
+
+
+async def test_visitors_who_log_in_see_no_views(project):
+    from headrace.console.problems import Refused
+    from headrace.console.views.project import ViewsProject
+    from headrace.runtime.clock import SystemClock
+
+    views = ViewsProject(project.folder, SystemClock(), needs_login=True)
+    with pytest.raises(Refused, match="login"):
+        await views.ask(lambda opened: opened)

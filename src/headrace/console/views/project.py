@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.errors import HeadraceError
 from headrace.console.cluster.cached import Cached
-from headrace.console.problems import ConsoleError, TooMany
+from headrace.console.problems import ConsoleError, Refused, TooMany
 from headrace.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -73,7 +73,11 @@ class MissingPackages(ConsoleError):
 class ViewsProject:
     """The project of one console. It is opened by the first page that needs it."""
 
-    def __init__(self, folder: Path | None, clock: Clock) -> None:
+    def __init__(self, folder: Path | None, clock: Clock, *, needs_login: bool = False) -> None:
+        """
+        :param needs_login: whether visitors have rights of their own. The project cannot tell them apart.
+        """
+        self._needs_login = needs_login
         self.folder = None if folder is None else folder.absolute()
         self._cached = Cached(clock)
         self._opening = threading.Lock()
@@ -117,6 +121,10 @@ class ViewsProject:
     def _open(self) -> Opened:
         if self.folder is None:
             raise NoProject
+        if self._needs_login:
+            raise Refused(
+                "a console with a login shows no views: the project's rights would count, not those of the visitor"
+            )
         with self._opening:
             if self._opened is None:
                 try:
