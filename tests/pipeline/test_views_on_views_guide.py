@@ -8,6 +8,7 @@ from pathlib import Path
 
 from source_harness import Log
 
+from headrace.pipeline.management.graph.model import graph_of
 from headrace.pipeline.management.progress import VersionProgress
 from headrace.pipeline.project.applying import apply_changes, plan_changes
 from headrace.pipeline.project.loading import read_project
@@ -15,7 +16,6 @@ from headrace.pipeline.query.view_query import build
 from headrace.pipeline.serving.catalog import Catalog, Report, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.tools.shared.commands import columns
-from headrace.pipeline.management.graph.model import graph_of
 from headrace.tools.views.graph.text import text_lines
 
 GUIDE = Path(__file__).parents[2] / "docs" / "views-on-views.md"

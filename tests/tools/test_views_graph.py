@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.pipeline.management.graph.model import Graph, SourceNode, VersionNode, ViewNode
+from headrace.pipeline.management.graph.svg import svg_text
 from headrace.pipeline.project.applying import apply_changes, plan_changes
 from headrace.pipeline.project.loading import read_project
 from headrace.pipeline.serving.catalog import Catalog, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.tools.views.command import main
-from headrace.pipeline.management.graph.model import Graph, SourceNode, VersionNode, ViewNode
-from headrace.pipeline.management.graph.svg import svg_text
 from headrace.tools.views.graph.text import mermaid_lines, text_lines
 
 ORDERS = 'topics = ["orders"]\n[decode]\nschema = "customer BIGINT, amount BIGINT"\n'

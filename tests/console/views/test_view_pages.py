@@ -97,6 +97,9 @@ async def test_masks_hide_columns_and_refuse_sql(open_console, project):
     found = await console.json(f"/api/sql?sql={quote('SELECT clicks AS c FROM pages')}")
     assert (found["answer"], "--mask" in found["problem"]) == (None, True)
     assert (await console.get("/sql/download?sql=SELECT+1")).status_code == 403
+    # Whether there is a row must not tell a hidden value.
+    for key in ('{"clicks": 3}', '{"CLICKS": 3}', '{"page": "home", "clicks": 3}'):
+        assert (await console.get(f"/views/pages/row?key={quote(key)}")).status_code == 403
 
 
 async def test_visitors_who_log_in_see_no_views(project):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.console.actions.action import Preview
 from headrace.console.fields import Field
-from headrace.console.pages.views import VIEW_PATH
 from headrace.console.rendering import link
 from headrace.console.request import ConsoleRequest
+from headrace.console.views.model import VIEW_PATH
 
 if TYPE_CHECKING:
     from headrace.console.views.opened import Opened

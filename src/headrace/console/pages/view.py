@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.console.pages.page import Page
-from headrace.console.pages.views import VIEW_PATH, status_of
+from headrace.console.pages.views import status_of
 from headrace.console.problems import NotFound
 from headrace.console.request import ConsoleRequest
-from headrace.console.views.model import LogRecord, VersionDefinition, ViewRow
+from headrace.console.views.model import VIEW_PATH, LogRecord, VersionDefinition, ViewRow
 from headrace.console.views.project import ViewsProblem
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from headrace.console.fields import Field
 from headrace.console.pages.page import Page
-from headrace.console.pages.views import VIEW_PATH
 from headrace.console.problems import ConsoleError, NotFound
 from headrace.console.request import ConsoleRequest
-from headrace.console.views.model import Table, VersionDefinition
+from headrace.console.views.model import VIEW_PATH, Table, VersionDefinition
 
 if TYPE_CHECKING:
     from headrace.console.views.opened import Opened

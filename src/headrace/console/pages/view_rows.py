@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.console.fields import Field
 from headrace.console.pages.page import Page
-from headrace.console.pages.views import VIEW_PATH
-from headrace.console.problems import ConsoleError
+from headrace.console.problems import ConsoleError, Refused
 from headrace.console.request import ConsoleRequest
-from headrace.console.views.model import LogRecord, Table
+from headrace.console.views.model import VIEW_PATH, LogRecord, Table
 
 if TYPE_CHECKING:
     from headrace.console.views.opened import Opened
@@ -79,6 +79,8 @@ async def read_row(request: ConsoleRequest) -> ViewRowPage:
     def ask(opened: Opened) -> Table:
         from headrace.console.views.answers import masked, row_with_key
 
+        if masks:
+            _check_key(opened, name, key, masks)
         return masked(row_with_key(opened, name, key), masks)
 
     def records(opened: Opened) -> tuple[LogRecord, ...]:
@@ -95,6 +97,19 @@ async def read_row(request: ConsoleRequest) -> ViewRowPage:
         return ViewRowPage(name, key, table, await request.services.views.ask(records), "")
     except ConsoleError as error:
         return ViewRowPage(name, key, table, (), str(error))
+
+
+def _check_key(opened: Opened, view: str, key: str, masks: Collection[str]) -> None:
+    """
+    :raises Refused: if the key could be used to guess a value that is hidden, by whether there is such a row.
+    """
+    from headrace.console.views.answers import key_columns, read_key
+
+    version = opened.here.catalog.view(view).serving_version
+    known = {each.lower() for each in (version and key_columns(opened, view, version)) or ()}
+    given = {each.lower() for each in read_key(key)}
+    if given != known or given & {each.lower() for each in masks}:
+        raise Refused("this console hides fields (--mask): a row is found by its whole key only, if no part is hidden")
 
 
 ROWS_PAGE = Page(

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from headrace.console.pages.page import Page
 from headrace.console.rendering import link
 from headrace.console.request import ConsoleRequest
-from headrace.console.views.model import Status
+from headrace.console.views.model import VIEW_PATH, Status
 
 _ROWS_SECONDS = 10.0
-VIEW_PATH = "/views/{view}"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: The path of the page of a view.
+VIEW_PATH = "/views/{view}"
+
 
 @dataclass(frozen=True)
 class PartitionOffset:

@@ -9,13 +9,12 @@ from markupsafe import Markup
 
 from headrace.console.views.model import PartitionOffset, SourceBox, Status, VersionCost, VersionRow, ViewRow
 from headrace.console.views.opened import Opened
-from headrace.pipeline.changes.publishing_state import publishing_notes
-from headrace.pipeline.export.export_state import export_notes
 from headrace.pipeline.maintenance.ways import MEANINGS, Way, stored_way
 from headrace.pipeline.management.graph.model import Graph, ViewNode, graph_of
 from headrace.pipeline.management.graph.svg import svg_text
 from headrace.pipeline.management.opened import is_running
 from headrace.pipeline.management.progress import VersionProgress, read_progress
+from headrace.pipeline.management.status import delivery_notes
 from headrace.pipeline.project.loading import read_project
 from headrace.runtime.clock import SystemClock
 
@@ -33,8 +32,7 @@ def read_status(opened: Opened, address: Callable[[str], str]) -> Status:
     with opened.log_lock:
         progress = _with_rates(opened, read_progress(here, opened.log, None), clock.monotonic_ms() / _MS)
     graph = graph_of(draft.project.views, draft.project.sources, progress, now_ms)
-    names = {view.name for view in graph.views}
-    notes = [*publishing_notes(here.database, names), *export_notes(here.database, names)]
+    notes = delivery_notes(here.database, (each.version for each in progress))
     if draft.problems:
         notes.append(f"the files have {len(draft.problems)} problems, which 'headrace views apply' prints")
     rows = [_version_row(each, now_ms) for each in progress]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.pipeline.changes.publishing_state import publishing_notes
+from headrace.pipeline.export.export_state import export_notes
 from headrace.pipeline.maintenance.ways import stored_way
 from headrace.pipeline.management.opened import OpenProject, is_running, open_folder
 from headrace.pipeline.management.progress import LogEnds, VersionProgress, open_log, read_progress
 from headrace.pipeline.progress.progress_log import time_left
-from headrace.pipeline.serving.catalog import DesiredState, VersionState
+from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.serving.catalog import DesiredState, Version, VersionState
+from headrace.pipeline.serving.database import Database
 from headrace.runtime.clock import SystemClock
 from headrace.views.answers import html_table
 
@@ -52,6 +57,17 @@ class Status:
         return html_table([each.lower() for each in HEADINGS], self.rows()) + "".join(
             f"<p>{html.escape(remark)}</p>" for remark in self.remarks()
         )
+
+
+def delivery_notes(database: Database, versions: Iterable[Version]) -> list[str]:
+    """Sentences about the topics and folders to which the newest definitions of views are published and exported.
+
+    :param versions: in order, so that the newest one of each view comes last.
+    """
+    newest = {each.view: ViewDefinition.from_dict(each.definition) for each in versions}
+    topics = {name: view.publish.topic for name, view in newest.items() if view.publish is not None}
+    paths = {name: view.export.path for name, view in newest.items() if view.export is not None}
+    return publishing_notes(database, topics) + export_notes(database, paths)
 
 
 def read_status(here: OpenProject, log: LogEnds, view: str | None) -> Status:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from headrace.pipeline.changes.publishing_state import publishing_notes
-from headrace.pipeline.export.export_state import export_notes
 from headrace.pipeline.management.progress import open_log
-from headrace.pipeline.management.status import HEADINGS, Status, read_status
-from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.management.status import HEADINGS, Status, delivery_notes, read_status
 from headrace.pipeline.project.loading import VIEWS_FOLDER
 from headrace.pipeline.serving.catalog import Version, View
 from headrace.tools.shared.commands import Output, Table, columns
@@ -48,11 +45,7 @@ def status(options: Namespace, out: Output) -> int | None:
 
             return watch(here, log, options.view, out)
         found = read_status(here, log, options.view)
-        # Versions come in order, so that the newest one of each view stays.
-        newest = {each.version.view: ViewDefinition.from_dict(each.version.definition) for each in found.versions}
-        topics = {name: view.publish.topic for name, view in newest.items() if view.publish is not None}
-        paths = {name: view.export.path for name, view in newest.items() if view.export is not None}
-        notes = publishing_notes(here.database, topics) + export_notes(here.database, paths)
+        notes = delivery_notes(here.database, (each.version for each in found.versions))
     _show(found, out)
     for note in notes:
         out.note(note)
