@@ -40,7 +40,8 @@ def test_the_guide_names_each_page(page) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
 def test_the_guide_names_each_action(action) -> None:
-    assert f"| `{action.name}` |" in TEXT
+    first_cells = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
+    assert any(f"`{action.name}`" in cell for cell in first_cells)
 
 
 def test_the_limits_are_those_of_the_code() -> None:

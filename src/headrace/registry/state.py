@@ -217,7 +217,7 @@ class RegistryState:
         return self._configs.get(subject)
 
     def modes(self) -> list[str | None]:
-        """What has a mode of its own: subjects, contexts, and None for all subjects."""
+        """The subjects and contexts with a mode of their own, and None for all subjects."""
         return list(self._modes)
 
     def mode(self, subject: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What ``apply`` refuses before anything changes: settings of existing views, taken names, and another ``apply``.
+"""``apply`` refuses mistakes before anything changes: settings of existing views, taken names, another ``apply``.
 
 A runner that answers is pretended, so no Spark is needed.
 """

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _NEVER_STRICT = 1 << 15
 #: Up to this number of topics are answered without slices, however many partitions the topics have.
 _FEW_TOPICS = 4
+#: After this number of different names, only topics that exist are answered once. To remember all other names would
+#: take as much memory as the request, and their answers are small.
+_MOST_NAMES = 10_000
 
 
 async def handle(
@@ -65,10 +68,13 @@ async def handle(
         answered: set[UUID | str | None] = set()
 
         async def describe(wanted: Any) -> bytes | dict[str, Any] | None:
-            asked = getattr(wanted, "topic_id", None) or wanted.name
+            topic_id = getattr(wanted, "topic_id", None)
+            asked = topic_id or wanted.name
             if asked in answered:
                 return None
-            answered.add(asked)
+            exists = metadata.get_by_id(topic_id) if topic_id else metadata.get(wanted.name)
+            if exists is not None or len(answered) < _MOST_NAMES:
+                answered.add(asked)
             return await _describe_asked(describing, creating, wanted)
 
         is_large = len(body.topics) > _FEW_TOPICS

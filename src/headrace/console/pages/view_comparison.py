@@ -34,7 +34,7 @@ class Comparison:
 
 
 async def read(request: ConsoleRequest) -> Comparison:
-    """What differs between the definitions of two versions, and between their rows, of one snapshot."""
+    """The differences between the definitions of two versions, and between their rows, of one snapshot."""
     name, project = request.text("view"), request.services.views
 
     def texts(opened: Opened) -> tuple[VersionDefinition, ...]:

@@ -30,7 +30,7 @@ class RowsAsOf:
 
 @dataclass(frozen=True)
 class VersionCost:
-    """What a version has cost in the last minutes.
+    """The cost of a version in the last minutes.
 
     :ivar busy: the part of the time in which a micro-batch was in progress, from 0 to 1.
     """

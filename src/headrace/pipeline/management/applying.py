@@ -2,9 +2,9 @@
 
 If there are problems, nothing is changed. Problems that need no Spark are found within a second
 (``query/project_checks.py``), whatever has changed. If there are none, Spark checks the views whose definition has
-changed, and those that are newly published or exported. If ``headrace views run`` is running, its Spark checks them;
-otherwise a Spark is started here. The plan is shown before the catalog changes: which versions are new, which stay, and
-how many records each new version reads.
+changed, and the views that are newly published or exported. If ``headrace views run`` is running, its Spark checks
+them; otherwise a Spark is started here. The plan is shown before the catalog changes: which versions are new, which
+stay, and how many records each new version reads.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def planned_rollback(here: OpenProject, name: str) -> PlannedSwitch:
 
 
 def foreseen(here: OpenProject, planned: PlannedSwitch) -> Switched:
-    """What a switch would do now. It changes nothing.
+    """The effects that a switch would have now. Nothing is changed.
 
     :raises ChangeRefused: if a version is not ready.
     """

@@ -117,7 +117,7 @@ def _check_union(branches: list[Any], namespace: str) -> None:
 
 
 def _branch_name(branch: Any, namespace: str) -> str:
-    """What makes a branch differ from the others of a union: its type, or the full name of a named type."""
+    """The name by which a branch differs from the others of a union: its type, or the full name of a named type."""
     if isinstance(branch, str):
         return branch
     kind = branch.get("type")

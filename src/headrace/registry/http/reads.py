@@ -158,7 +158,7 @@ async def versions(call: Call) -> Any:
 
 
 async def _in_contexts(call: Call, find: Callable[[str], Awaitable[Version]]) -> Version:
-    """What a subject has, or else the subject of this name in another context, if the request names no context."""
+    """Finds the version of a subject, or else of this name in another context if the request names no context."""
     try:
         return await find(call.subject)
     except NotFound:
