@@ -5,7 +5,6 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow
 import pytest
 from producer_harness import read, read_values
 
@@ -108,6 +107,7 @@ def test_a_batch_size_above_the_buffer_is_the_buffer(broker):
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_a_tiny_record_is_not_too_large_whatever_the_batch_size(broker, codec):
     """Of several partitions, each of whose batches would take the whole buffer; and by an Arrow table."""
+    pyarrow = pytest.importorskip("pyarrow")
     options = {"buffer_memory": 1_000, "batch_size": 2**31 - 1, "compression_type": codec}
     with producer_at(broker, **options) as producer:
         sent = [producer.send("t", b"%d" % number, partition=number % 3) for number in range(30)]
