@@ -28,7 +28,7 @@ from headrace.registry.errors import (
 from headrace.registry.names import DEFAULT_CONTEXT, MAX_NAME_CHARACTERS, checked_subject, context_of, local_name
 from headrace.registry.queries import one_version, referrer_ids
 from headrace.registry.records import MAX_IDS, Key, Record, encode
-from headrace.registry.schemas import SchemaText
+from headrace.registry.schemas import PROTOBUF, SchemaText
 from headrace.registry.state import DEFAULT_LEVEL, DEFAULT_MODE, RegistryState, Version
 
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
@@ -77,9 +77,13 @@ def check_may_register(state: RegistryState, subject: str, given_id: int | None)
 
 
 def registered(version: Version) -> dict[str, object]:
-    """The answer to a registration."""
+    """The answer to a registration.
+
+    The text of a Protobuf schema is left out: clients register a serialized descriptor, and confluent-kafka would keep
+    the text of the answer in its place, and fail to read it.
+    """
     found: dict[str, object] = {"id": version.schema_id, "version": version.version, "guid": version.schema.guid}
-    return {**found, **version.schema.fields()}
+    return found if version.schema.kind == PROTOBUF else {**found, **version.schema.fields()}
 
 
 def register(state: RegistryState, subject: str, schema: SchemaText, deleted: Version | None) -> Change:
