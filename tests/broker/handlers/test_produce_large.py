@@ -1,6 +1,7 @@
 """Produce with batches of more than a mebibyte: a thread writes them, and only their partition waits."""
 
 import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -158,6 +159,22 @@ def test_a_topic_may_want_another_compression(broker, disk, clients):
         assert {header.codec_number for header in headers(file.read())} == {Codec.lz4}
 
 
+def open_when_closed(disk, address):
+    """Opens the gate of the disk when the broker has begun to stop: it accepts no connections then."""
+    host, port = address.split(":")
+    while accepts(host, int(port)):
+        Event().wait(0.01)
+    disk.gate.set()
+
+
+def accepts(host, port):
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_the_broker_stops_while_a_large_batch_is_written(tmp_path, disk, others):
     with Broker(data=tmp_path / "data", config=CONFIG, disk=disk) as broker:
         client = Client(broker.bootstrap_servers)
@@ -165,7 +182,7 @@ def test_the_broker_stops_while_a_large_batch_is_written(tmp_path, disk, others)
         assert client.produce(topic, batch()).base_offset == 0
         large = others.submit(client.produce, topic, LARGE)
         assert disk.reached.wait(60)
-        others.submit(disk.gate.set)
+        others.submit(open_when_closed, disk, broker.bootstrap_servers)
     assert large.exception(60) is not None, "the batch was not acknowledged"
     client.close()
     with Broker(data=tmp_path / "data", config=CONFIG) as broker, Client(broker.bootstrap_servers) as client:
