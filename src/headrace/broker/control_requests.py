@@ -31,7 +31,7 @@ class ControlRequests(ABC):
         """Stops replicas of this broker, and deletes some of them."""
 
     @abstractmethod
-    def update_metadata(self, request: UpdateMetadata) -> None:
+    async def update_metadata(self, request: UpdateMetadata) -> None:
         """Updates the metadata of brokers, topics and leaders."""
 
     @abstractmethod
@@ -49,7 +49,7 @@ class NoControlRequests(ControlRequests):
     async def stop_replica(self, request: StopReplica) -> StopReplicaResponse:
         raise AssertionError(f"a lone broker does not serve {request}")
 
-    def update_metadata(self, request: UpdateMetadata) -> None:
+    async def update_metadata(self, request: UpdateMetadata) -> None:
         raise AssertionError(f"a lone broker does not serve {request}")
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[tuple[str, int]]:

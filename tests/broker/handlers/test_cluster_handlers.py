@@ -38,16 +38,13 @@ class FakeControlRequests:
         self.told = []
         self._outcome = outcome
 
-    def update_metadata(self, *request):
+    async def leader_and_isr(self, *request):
         self.told += request
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
 
-    async def leader_and_isr(self, *request):
-        return self.update_metadata(*request)
-
-    stop_replica = controlled_shutdown = leader_and_isr
+    update_metadata = stop_replica = controlled_shutdown = leader_and_isr
 
 
 class FakeController:

@@ -156,7 +156,9 @@ class ClusterMember(ClusterRole):
             register=self._register,
         )
         self.channel.on_response = self.controller.on_response
-        self.control_requests = ClusterControlRequests(self.replicas, self._metadata_updates(), self.controller)
+        self.control_requests = ClusterControlRequests(
+            self.registration, self.replicas, self._metadata_updates(), self.controller
+        )
         self.session = ZookeeperSession(self.coordination)
         self.is_open = True
 

@@ -58,6 +58,8 @@ class ClusterRegistration:
         self._clock = clock
         #: The zxid of the registration; -1 while there is none.
         self.broker_epoch = -1
+        #: Set with the first ``broker_epoch``.
+        self.is_registered = asyncio.Event()
 
     @property
     def _broker_id(self) -> int:
@@ -126,6 +128,7 @@ class ClusterRegistration:
         if stat is None or stat.ephemeral_owner != self._coordination.session_id:
             raise NoNodeError(f"{path} disappeared as soon as it was created")
         self.broker_epoch = stat.czxid
+        self.is_registered.set()
         logger.info("registered as broker %d with epoch %d", self._broker_id, stat.czxid)
 
     async def update(self) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 async def handle(request: Request, authorizer: Authorizer, broker_id: int, control_requests: ControlRequests) -> Reply:
     try:
         check_cluster(authorizer, request.connection, AclOperation.CLUSTER_ACTION)
-        control_requests.update_metadata(read_update_metadata(request.body, broker_id))
+        await control_requests.update_metadata(read_update_metadata(request.body, broker_id))
     except KafkaError as error:
         return {"error_code": error.code}
     return {}
