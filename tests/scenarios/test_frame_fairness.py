@@ -4,7 +4,6 @@ Time is the processor time of the broker's own thread between two iterations of 
 ``test_tls_fairness.py`` has what only clients with TLS can do.
 """
 
-import gc
 import threading
 import time
 from contextlib import suppress
@@ -13,7 +12,7 @@ import psutil
 import pytest
 from frame_waits import SETTINGS, cases, prepare
 from large_requests import build, with_body_tags, with_header_tags
-from loop_watch import LoopWatch
+from loop_watch import LoopWatch, garbage_collected_as_in_a_broker
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -22,7 +21,6 @@ from headrace.protocol.record_body import Record
 from headrace.protocol.wire.array_guard import MAX_TAGS
 from headrace.protocol.wire.large_messages import MAX_ELEMENTS
 from headrace.protocol.wire.server_codec import MAX_FETCH_ELEMENTS, MAX_WHOLE_ELEMENTS
-from headrace.runtime.memory import collect_rarely
 from headrace.testing.broker_process import BrokerProcess
 from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response, encode_request
 
@@ -42,13 +40,9 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def broker():
-    with Broker(config=dict(setting.split("=") for setting in SETTINGS if setting != "-o")) as broker:
-        gc.collect()
-        thresholds = gc.get_threshold()
-        collect_rarely()  # as ``headrace start`` does; the objects of all the tests would cost the broker's thread time
+    config = dict(setting.split("=") for setting in SETTINGS if setting != "-o")
+    with Broker(config=config) as broker, garbage_collected_as_in_a_broker():
         yield broker
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ Time is the processor time of the broker's own thread between two iterations of 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from test_frame_fairness import _TRIES, LONGEST_MS, LoopWatch
+from loop_watch import LoopWatch, garbage_collected_as_in_a_broker
+from test_frame_fairness import _TRIES, LONGEST_MS
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -32,7 +33,7 @@ def bomb():
 
 @pytest.fixture
 def broker():
-    with Broker() as broker:
+    with Broker() as broker, garbage_collected_as_in_a_broker():
         yield broker
 
 

@@ -44,10 +44,10 @@ MAX_LOW_WATER_MARK = 64 * 1024
 #: The largest record, with its header and what encryption adds.
 _MAX_RECORD_BYTES = 17 * 1024
 #: The bytes that are received at once from a connection that has not sent as much data yet.
-FIRST_CHUNK_BYTES = 16 * 1024
+FIRST_CHUNK_BYTES = 8 * 1024
 #: The received bytes of one turn that may be other than data, or a part of a record. Then the turn ends. One chunk of
-#: ``FIRST_CHUNK_BYTES`` reaches that: 600 requests for new keys, which take 24 ms, and 50 ms on a slow machine.
-OVERHEAD_PER_TURN = 12 * 1024
+#: ``FIRST_CHUNK_BYTES`` reaches that: 300 requests for new keys, which take 12 ms, and 50 ms on a slow, busy machine.
+OVERHEAD_PER_TURN = 6 * 1024
 #: The bytes that a client may send before data is decrypted. A TLS record has up to 16 KiB, so more bytes without
 #: data are no record that is on its way.
 MAX_SILENT_BYTES = 64 * 1024
