@@ -11,6 +11,8 @@ from clicks_truth import Clicks, make_topic
 from lasting_server import Server
 from views_process import PATIENCE_S, TOPIC, ViewsProject
 
+from headrace.pipeline.shared_spark.client import has_runner
+
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("views-0")]
 _VIEW = f"""\
 topics = ["{TOPIC}"]
@@ -72,17 +74,34 @@ def check_has_no_traces(said: str) -> None:
         assert trace not in said, said
 
 
+def check_is_told(said: str, *reasons: str) -> None:
+    check_has_no_traces(said)
+    for reason in reasons:
+        assert any(reason in line for line in said.splitlines()), said
+
+
 def test_failures_are_lines_and_debug_shows_more(project):
+    """There are two Java processes: that of ``views run``, which the other commands use, and that of ``--debug``."""
+    project.start()
+    project.waits_until(lambda: has_runner(project.folder), "commands cannot use its Spark")
+
+    add(project, "breaks", "lambda", "functions.py:breaks")
+    for command in (["apply"], ["explain", "breaks"]):
+        code, said = headrace(project, *command)
+        assert code == 1
+        check_is_told(said, "functions.py:11: KeyError: 'breaks while it is built'")
+    (project.folder / "views" / "breaks.toml").unlink()
+
     code, said = headrace(project, "apply")
     assert code == 0, said
     check_has_no_traces(said)
-
-    code, said = headrace(project, "run", "--once")
-    assert code == 1, said
-    check_has_no_traces(said)
-    failed = [line for line in said.splitlines() if " failed: " in line]
-    for reason in ("divides v1: failed: Division by zero", "fails v1: failed: ValueError: the function does not like"):
-        assert any(reason in line for line in failed), said
+    project.waits_until(lambda: project.log().count(" failed: ") >= 2, "the two views do not fail")
+    assert project.terminate() == 0, project.log()
+    check_is_told(
+        project.log(),
+        "divides v1: failed: Division by zero",
+        "fails v1: failed: ValueError: the function does not like",
+    )
 
     code, said = headrace(project, "status")
     assert code == 0
@@ -92,12 +111,3 @@ def test_failures_are_lines_and_debug_shows_more(project):
     assert code == 1
     assert "Traceback" in said
     assert "Command to send" not in said
-
-
-def test_a_query_that_breaks_while_it_is_built(project):
-    add(project, "breaks", "lambda", "functions.py:breaks")
-    for command in (["apply"], ["explain", "breaks"]):
-        code, said = headrace(project, *command)
-        assert code == 1
-        assert "functions.py:11: KeyError: 'breaks while it is built'" in said
-        check_has_no_traces(said)
