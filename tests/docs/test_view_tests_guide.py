@@ -18,7 +18,7 @@ _BLOCK = re.compile(r"^```(?:toml|sql|yaml|python)\n(?:#|--) (\S+)\n(.*?)^```$",
 def test_the_guide_runs(tmp_path: Path) -> None:
     files = dict(_BLOCK.findall(GUIDE.read_text(encoding="utf-8")))
     assert len(files) == 8
-    for name, text in {**files, "shop/headrace.toml": "[spark]\nclass_archive = false\n"}.items():
+    for name, text in {**files, "shop/headrace.toml": ""}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
