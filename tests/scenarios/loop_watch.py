@@ -17,7 +17,7 @@ from headrace.runtime.memory import collect_rarely
 def garbage_collected_as_in_a_broker():
     """Exempts the present objects from garbage collection, as ``headrace start`` does.
 
-    A process of tests has so many objects that one collection takes 30 to 60 ms, on whichever thread it happens.
+    With all the objects of a process of tests, one collection takes 30 to 60 ms, on any of its threads.
     """
     gc.collect()
     thresholds = gc.get_threshold()

@@ -6,20 +6,21 @@ SIGTERM and Ctrl-C end it with exit code 0. A setting that cannot be used and a 
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.properties import ConfigError
-from headrace.tools.shared.client_properties import run_loop
 from headrace.tools.shared.commands import DONE, Output, UsageError, client_options, new_parser, read_properties, run
-from headrace.tools.shared.http_options import add_http_protection, protection_of
+from headrace.tools.shared.http_options import (
+    add_http_protection,
+    address,
+    protection_of,
+    require_packages,
+    serve_until_signal,
+)
 from headrace.tools.shared.stderr_log import log_to_stderr
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def parser() -> ArgumentParser:
         prints_json=False,
     )
     add = parser.add_argument
-    add("--listen", metavar="HOST:PORT", type=_address, default=("127.0.0.1", 8080),
+    add("--listen", metavar="HOST:PORT", type=address, default=("127.0.0.1", 8080),
         help="the address to listen on (default 127.0.0.1:8080); port 0 picks a free port")  # fmt: skip
     add("--allowed-host", metavar="NAME", action="append", default=[],
         help="a further name that browsers may use for the console, such as a proxy's; may be repeated")  # fmt: skip
@@ -70,15 +71,13 @@ def parser() -> ArgumentParser:
 
 
 def _work(options: Namespace, _: Output) -> int:
-    missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
-    if missing:
-        raise UsageError(f"the console needs {', '.join(missing)}: run pip install 'headrace[console]'")
+    require_packages("console", _NEEDED)
     if options.project is not None and not options.project.is_dir():
         raise UsageError(f"--project {options.project}: there is no such folder")
     log_to_stderr(options.log_level.upper(), suffix=" (%(name)s)")
     try:
         settings = _settings(options)
-        run_loop(_serve(settings))
+        serve_until_signal(_serve(settings))
     except ConfigError as error:
         raise UsageError("; ".join(error.problems)) from None
     return DONE
@@ -116,24 +115,10 @@ def _settings(options: Namespace) -> Settings:
 async def _serve(settings: Settings) -> None:
     from headrace.console.server import serve
 
-    task = asyncio.ensure_future(serve(settings))
-    # Before the server runs, which has its own handlers, a signal ends the start.
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    with suppress(asyncio.CancelledError):
-        await task
+    await serve(settings)
 
 
 def _url(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise ArgumentTypeError(f"{text!r} is not http://HOST:PORT")
     return text
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host, int(port)

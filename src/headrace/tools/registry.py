@@ -7,18 +7,19 @@ used, a taken address and a topic that cannot hold schemas end it with exit code
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib.util import find_spec
 
 from headrace.properties import ConfigError
-from headrace.tools.shared.client_properties import run_loop
 from headrace.tools.shared.commands import DONE, Output, UsageError, client_options, new_parser, run
-from headrace.tools.shared.http_options import add_http_protection, protection_of
+from headrace.tools.shared.http_options import (
+    add_http_protection,
+    address,
+    protection_of,
+    require_packages,
+    serve_until_signal,
+)
 from headrace.tools.shared.stderr_log import log_to_stderr
 
 _EXAMPLES = """
@@ -44,9 +45,9 @@ def parser() -> ArgumentParser:
         prints_json=False,
     )
     add = parser.add_argument
-    add("--listen", metavar="HOST:PORT", type=_address, default=("127.0.0.1", 8081),
+    add("--listen", metavar="HOST:PORT", type=address, default=("127.0.0.1", 8081),
         help="the address to listen on (default 127.0.0.1:8081); port 0 picks a free port")  # fmt: skip
-    add("--advertise", metavar="HOST:PORT", type=_address, default=("", 0),
+    add("--advertise", metavar="HOST:PORT", type=address, default=("", 0),
         help="the address that other registries use for this one (default: the address to listen on)")  # fmt: skip
     add("--topic", metavar="NAME", default="_schemas", help="the topic of the schemas (default %(default)s)")
     add("--group", metavar="NAME", default="schema-registry",
@@ -59,12 +60,10 @@ def parser() -> ArgumentParser:
 
 
 def _work(options: Namespace, _: Output) -> int:
-    missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
-    if missing:
-        raise UsageError(f"the registry needs {', '.join(missing)}: run pip install 'headrace[registry]'")
+    require_packages("registry", _NEEDED)
     log_to_stderr(options.log_level.upper(), suffix=" (%(name)s)")
     try:
-        run_loop(_serve(options))
+        serve_until_signal(_serve(options))
     except ConfigError as error:
         raise UsageError("; ".join(error.problems)) from None
     return DONE
@@ -86,18 +85,4 @@ async def _serve(options: Namespace) -> None:
         certificates=options.registry_ca,
         protection=protection_of(options, os.environ),
     )
-    task = asyncio.ensure_future(serve(settings))
-    # Before the server runs, which has its own handlers, a signal ends the start.
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    with suppress(asyncio.CancelledError):
-        await task
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host, int(port)
+    await serve(settings)

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from headrace.pipeline.spark.class_archive import (
-    _remove_unused,
+    remove_unused,
     archive_options,
     archive_path,
     record,
@@ -124,7 +124,7 @@ def test_archives_that_nobody_uses_are_removed(cache):
     for other, days in ((old, 31), (recent, 29)):
         other.write_bytes(b"")
         os.utime(other, times=(time.time() - days * 24 * 3600,) * 2)
-    _remove_unused(cache / "spark-classes-new.jsa")
+    remove_unused(cache / "spark-classes-new.jsa")
     assert list(cache.iterdir()) == [recent]
 
 

@@ -130,11 +130,12 @@ def record(path: Path) -> bool:
             with recorded.open("rb") as file:
                 os.fsync(file.fileno())
             recorded.replace(path)
-        _remove_unused(path)
+        remove_unused(path)
     return True
 
 
-def _remove_unused(path: Path) -> None:
+def remove_unused(path: Path) -> None:
+    """Removes the archives in this archive's folder that were not used for a month."""
     for other in path.parent.glob("spark-classes-*"):
         if other.suffix != ".lock" and time.time() - other.stat().st_atime > _UNUSED_AFTER_S:
             other.unlink()

@@ -1,10 +1,17 @@
-"""The options of commands that serve HTTP: TLS and credentials."""
+"""Options of the commands that serve HTTP (address, TLS, credentials), and serving until a signal."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import asyncio
+import signal
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from headrace.tools.shared.client_properties import run_loop
+from headrace.tools.shared.commands import UsageError
 
 if TYPE_CHECKING:
     from headrace.http_endpoints.protection import Protection
@@ -48,3 +55,37 @@ def protection_of(options: Namespace, environment: Mapping[str, str]) -> Protect
         access=access,
         allows_insecure=options.insecure,
     )
+
+
+def address(text: str) -> tuple[str, int]:
+    """Parses the value of an option with an address."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
+        raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def require_packages(extra: str, packages: Mapping[str, str]) -> None:
+    """
+    :param extra: the extra of Headrace with these packages; the command has the same name.
+    :param packages: the packages, by a module of each.
+    :raises UsageError: if a package is not installed.
+    """
+    missing = [package for module, package in packages.items() if find_spec(module) is None]
+    if missing:
+        raise UsageError(f"the {extra} needs {', '.join(missing)}: run pip install 'headrace[{extra}]'")
+
+
+def serve_until_signal(serving: Coroutine[Any, Any, None]) -> None:
+    """Runs a server. A signal ends the start, too: the server has its own handlers only when it runs."""
+    run_loop(_until_signal(serving))
+
+
+async def _until_signal(serving: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(serving)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
