@@ -10,11 +10,11 @@ import time
 import pytest
 
 from headrace.pipeline.spark.class_archive import (
-    remove_unused,
     archive_options,
     archive_path,
     record,
     record_in_background,
+    remove_unused,
 )
 
 _RECORDS = """
