@@ -50,3 +50,24 @@ def test_stores_for_a_connection_to_zookeeper_that_is_not_encrypted(tmp_path):
     assert line.startswith("zookeeper.ssl.truststore.location has no effect: the connection to ZooKeeper is not")
     assert lines(tmp_path, **stores, **{"zookeeper.ssl.client.enable": "true"}) == []
     assert lines(tmp_path, **stores | {"zookeeper.connect": ""}) == [], "a broker alone has no such connection"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "feature"),
+    [
+        ("ssl.client.auth", "required", "TLS"),
+        ("ssl.keystore.location", "server.p12", "TLS"),
+        ("sasl.enabled.mechanisms", "SCRAM-SHA-512", "logins"),
+        ("sasl.jaas.config", JAAS, "logins"),
+    ],
+)
+def test_settings_of_tls_and_logins_without_a_listener_that_has_them(tmp_path, name, value, feature):
+    (line,) = without_effect(BrokerConfig.load({"log.dirs": str(tmp_path), name: value}))
+    assert line.startswith(f"{name} has no effect: no listener has {feature}")
+    assert JAAS not in line
+    assert lines(tmp_path, **{"listener.name.outer.ssl.client.auth": "none", name: value}) == []
+
+
+def test_settings_that_ask_for_nothing_need_no_listener(tmp_path):
+    asked = {"log.dirs": str(tmp_path), "ssl.client.auth": "none", "sasl.enabled.mechanisms": ""}
+    assert list(without_effect(BrokerConfig.load(asked))) == []

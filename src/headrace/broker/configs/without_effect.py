@@ -1,8 +1,9 @@
 """Finds settings that are valid, and have no effect. Kafka accepts them, so a broker starts, and warns.
 
 A user who writes ``listener.name.externl.ssl.client.auth=required`` believes that clients need a certificate. A user
-who sets a trust store for ZooKeeper believes that the connection is encrypted. A user who names a metrics reporter
-expects that it gets the metrics.
+who sets ``sasl.enabled.mechanisms`` and forgets ``listeners`` believes that clients log in. A user who sets a trust
+store for ZooKeeper believes that the connection is encrypted. A user who names a metrics reporter expects that it gets
+the metrics.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 _CLIENT_AUTH = "ssl.client.auth"
 _REPORTERS = "metric.reporters"
+#: What asks for TLS or for logins, without a listener's prefix.
+_TLS_SETTINGS = (_CLIENT_AUTH, "ssl.keystore.location", "ssl.keystore.key")
+_SASL_SETTINGS = ("sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.mechanism.inter.broker.protocol")
 _ZOOKEEPER_TLS, _ZOOKEEPER_TLS_SWITCH = "zookeeper.ssl.", "zookeeper.ssl.client.enable"
 _MECHANISMS = frozenset(mechanism.lower() for mechanism in MECHANISMS)
 
@@ -37,6 +41,7 @@ def without_effect(config: BrokerConfig) -> Iterator[str]:
         mechanism = name.removeprefix(prefix).removesuffix(key.name).removesuffix(".")
         if mechanism and mechanism not in _MECHANISMS:
             yield f"{name} has no effect: {mechanism} is not one of {', '.join(sorted(_MECHANISMS))}"
+    yield from _without_a_listener(config)
     if config.list(_REPORTERS):
         yield f"{_REPORTERS} has no effect: no class is loaded; metrics are served at headrace.metrics.listener"
     for listener in config.listeners.bound:
@@ -54,3 +59,16 @@ def without_effect(config: BrokerConfig) -> Iterator[str]:
                 f"{', '.join(sorted(names))} has no effect: the connection to ZooKeeper is not encrypted; set "
                 f"{_ZOOKEEPER_TLS_SWITCH}=true"
             )
+
+
+def _without_a_listener(config: BrokerConfig) -> Iterator[str]:
+    """Yields a line if no listener has TLS, or no listener has logins, and settings ask for them."""
+    protocols = [listener.protocol for listener in config.listeners.bound]
+    for is_there, settings, feature, examples in (
+        (any(one.has_tls for one in protocols), _TLS_SETTINGS, "TLS", "SSL or SASL_SSL"),
+        (any(one.has_sasl for one in protocols), _SASL_SETTINGS, "logins", "SASL_SSL or SASL_PLAINTEXT"),
+    ):
+        names = [name for name in settings if config.static.get(name, "").strip() not in ("", "none")]
+        if names and not is_there:
+            verb = "have" if len(names) > 1 else "has"
+            yield f"{', '.join(names)} {verb} no effect: no listener has {feature}; add {examples} to listeners"
