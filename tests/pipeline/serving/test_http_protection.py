@@ -162,7 +162,10 @@ def test_a_head_that_is_too_large_is_refused(serve):
         assert hostile.recv(100).startswith(b"HTTP/1.1 400")
 
 
-@pytest.mark.parametrize("command", [["serve", "--listen", "0.0.0.0:0"], ["run", "--serve", "0.0.0.0:0"]])
+@pytest.mark.parametrize(
+    "command",
+    [["serve", "--listen", "0.0.0.0:0"], ["run", "--serve", "0.0.0.0:0"], ["run", "--metrics-listen", "0.0.0.0:0"]],
+)
 def test_the_command_refuses_at_once(tmp_path, command, capsys):
     """Before Spark starts, and with the exit code of wrong usage."""
     (tmp_path / "headrace.toml").write_text("[log]\n")
