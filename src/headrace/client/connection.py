@@ -52,7 +52,7 @@ _MAX_CORRELATION_ID = 2**31 - 1
 
 #: Protects against nonsense. It does not limit real answers.
 MAX_RESPONSE_BYTES = 2**31 - 1
-#: The largest frame before the login.
+#: The largest frame before the login, and before a broker without logins has told its versions.
 MAX_LOGIN_FRAME_BYTES = 64 * 1024
 #: A raw answer up to this size is copied, so that a small answer does not keep a whole buffer in memory.
 _COPIED_BYTES = 4096
@@ -77,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._frames = FrameReader(MAX_RESPONSE_BYTES)
+        self._frames = FrameReader(MAX_LOGIN_FRAME_BYTES)
         self._unanswered: dict[int, UnansweredRequest] = {}
         self._timer = DeadlineTimer(self._loop, self._unanswered, self._expired)
         self._throttle = Throttle(self._loop, self._unanswered, self._write_or_log_in)
@@ -136,14 +136,12 @@ class Connection(asyncio.BufferedProtocol):
     async def _set_up(self, timeout_ms: float, *, learns_versions: bool) -> None:
         tls = self._security.transport_options(self.host)
         credentials = self._security.credentials
-        if credentials is not None:
-            self._frames.max_frame_bytes = MAX_LOGIN_FRAME_BYTES
         await self._loop.create_connection(lambda: self, self.host, self.port, **tls)
         if learns_versions:
             await self._learn_versions(timeout_ms)
         if credentials is not None:
             await self._log_in(credentials)
-            self._frames.max_frame_bytes = MAX_RESPONSE_BYTES
+        self._frames.max_frame_bytes = MAX_RESPONSE_BYTES
 
     async def _log_in(self, credentials: Credentials) -> None:
         from headrace.client.security.login import Login

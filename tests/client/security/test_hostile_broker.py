@@ -153,6 +153,15 @@ async def test_a_long_frame_before_the_login_ends_the_connection(api, size_bytes
             await connect(broker, security())
 
 
+@pytest.mark.parametrize("first", [b"HTTP/1.1 400 Bad Request\r\n", pack(">i", MAX_LOGIN_FRAME_BYTES + 1)])
+async def test_a_long_first_frame_ends_a_connection_without_a_login(first):
+    """Another server, whose first bytes look like a length of a gigabyte: the client does not wait for its timeout."""
+    async with running(FakeBroker()) as broker:
+        broker.answers[Api.API_VERSIONS] = lambda _: first
+        with pytest.raises(BrokerUnreachable, match="at most 65536 are allowed"):
+            await connect(broker, security("PLAINTEXT"))
+
+
 @pytest.mark.parametrize("api", [Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE])
 async def test_silence_ends_with_the_time_for_connecting(api):
     async with running(FakeBroker({SCRAM: scram_server(SCRAM, "alice", PASSWORD)})) as broker:
