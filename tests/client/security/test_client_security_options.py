@@ -28,6 +28,8 @@ def load(kind=AdminConfig, /, **options):
 #: Options, and a part of the message that refuses them.
 REFUSED = [
     ({"security.protocol": "TELNET"}, "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+    ({"security.protocol": ""}, "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+    ({"security.protocol": " "}, "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ({"security.protocol": "SASL_SSL"}, r"sasl\.mechanism is missing: SASL_SSL needs one of PLAIN, SCRAM-SHA-256"),
     ({**SASL, "sasl.mechanism": "GSSAPI", **USER}, ", ".join(MECHANISMS)),
     ({**SASL, "sasl.mechanism": "EXTERNAL", **USER}, ", ".join(MECHANISMS)),

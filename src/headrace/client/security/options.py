@@ -5,9 +5,10 @@ client fails before it connects if the options do not fit together. An unknown p
 another one. Options of TLS or SASL without ``security.protocol`` are an error: Kafka's default is PLAINTEXT, and a user
 who sets a trust store does not expect plain text.
 
-An option without a value (None, or an empty text) is as good as not given, except that an empty
-``ssl.endpoint.identification.algorithm`` turns off the check of the host's name. No option makes the client load a
-class: options that name a Java class are refused, or compared with the names that we know.
+An option without a value (None, or an empty text) is as good as not given, with two exceptions. An empty
+``ssl.endpoint.identification.algorithm`` turns off the check of the host's name. An empty ``security.protocol`` is
+refused, as in Kafka: a template whose variable is not set must not lead to plain text. No option makes the client load
+a class: options that name a Java class are refused, or compared with the names that we know.
 """
 
 # ruff: noqa: RUF009  option() makes a dataclass field
@@ -56,7 +57,8 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "ssl.check.hostname": ((), "use ssl.endpoint.identification.algorithm"),
 }
 _STARTS = ("ssl.", "sasl.", "security.", "org.apache.kafka.sasl.", "config.providers")
-_HOST_NAME_CHECK = "ssl_endpoint_identification_algorithm"
+#: The options whose empty text is a value.
+_MAY_BE_EMPTY = ("security_protocol", "ssl_endpoint_identification_algorithm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +164,7 @@ def without_unset(options: Mapping[str, object]) -> dict[str, object]:
     return {
         name: value
         for name, value in options.items()
-        if name not in _FIELDS or not is_unset(value) or (name == _HOST_NAME_CHECK and value is not None)
+        if name not in _FIELDS or not is_unset(value) or (name in _MAY_BE_EMPTY and value is not None)
     }
 
 
