@@ -1,6 +1,7 @@
 """headrace.views: answers over HTTP as Arrow, pandas and polars; secrets, and errors."""
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,12 +16,22 @@ import trustme
 import headrace.views
 from headrace.http_endpoints.access import Access
 from headrace.http_endpoints.protection import Protection
+from headrace.pipeline import Project
 from headrace.pipeline.serving import errors as serving_errors
 from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.http.server import HttpServer
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
-from headrace.views import AsOf, NotReadOnly, QueryError, QueryTimeout, Unauthorized, Unreachable, ViewsError
+from headrace.views import (
+    AsOf,
+    DifferentOffsets,
+    NotReadOnly,
+    QueryError,
+    QueryTimeout,
+    Unauthorized,
+    Unreachable,
+    ViewsError,
+)
 
 SCHEMA = pa.schema([("page", pa.string()), ("clicks", pa.int64())])
 TOKEN = "readers-token"
@@ -125,6 +136,28 @@ def test_errors_of_queries_have_types(views):
         views.query("SELECT 1", timeout_ms=10**9)
     assert issubclass(serving_errors.QueryError, QueryError)
     assert serving_errors.NotReadOnly.kind == "read_only"
+
+
+def test_a_reader_may_ask_for_the_same_offsets(url, tmp_path):
+    shutil.copy(url.removeprefix("sqlite:///"), tmp_path / "views.db")
+    database = Database(f"sqlite:///{tmp_path / 'views.db'}")
+    catalog = Catalog(database)
+    catalog.create_view("users", "kappa", "h")
+    catalog.add_version("users", {}, "h")
+    for event in (VersionEvent.STARTED, VersionEvent.CAUGHT_UP):
+        catalog.set_state("users", 1, event)
+    with database.begin() as connection:
+        catalog.set_progress(connection, Progress("users", 1, 1, {"clicks": {0: 5}}))
+        catalog.switch(connection, "users", 1, "SELECT 1 AS n")
+    database.close()
+    (tmp_path / "headrace.toml").write_text('[log]\nbootstrap = "127.0.0.1:1"\n[serving]\nurl = "sqlite:///views.db"\n')
+    both = "SELECT clicks FROM pages CROSS JOIN users ORDER BY 1"
+    with serving(f"sqlite:///{tmp_path / 'views.db'}") as port:
+        for reader in (headrace.views.connect(f"http://127.0.0.1:{port}"), Project(tmp_path)):
+            with pytest.raises(DifferentOffsets, match="pages v1 counts clicks 0 up to 4, and users v1 up to 5"):
+                reader.query(both, same_offsets=True)
+            assert list(reader.query(both)) == [(1,), (2,)]
+            assert list(reader.query("SELECT n FROM users", same_offsets=True)) == [(1,)]
 
 
 def test_tls_and_secrets(url, tmp_path):

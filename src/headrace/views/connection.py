@@ -113,12 +113,14 @@ class Connection:
         limit: int | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         compression: str | None = None,
+        same_offsets: bool = False,
     ) -> Answer:
         """Runs one statement that reads.
 
         :param limit: at most this many rows; None for all rows.
         :param timeout_ms: how long the server may work for the answer, up to 300,000.
         :param compression: ``lz4`` or ``zstd``, for slow networks.
+        :param same_offsets: raise DifferentOffsets if the views of the statement count other records of a common topic.
         :raises QueryError: if the statement is wrong, would change something, or takes too long.
         :raises Unauthorized: if the server does not accept the token or the password.
         :raises Unreachable: if the server does not answer.
@@ -134,6 +136,7 @@ class Connection:
             "limit": "all" if limit is None else limit,
             "timeout_ms": timeout_ms,
             "compression": compression or "none",
+            "same_offsets": same_offsets,
         }
         connection, response = self._ask("POST", "/query", json.dumps(asked).encode(), timeout_ms / 1000 + _GRACE_S)
         try:

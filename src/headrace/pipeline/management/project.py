@@ -77,10 +77,13 @@ class Project:
         """
         return project_status(self.folder, view)
 
-    def query(self, sql: str, *, limit: int | None = None, timeout_ms: int = 300_000) -> Answer:
+    def query(
+        self, sql: str, *, limit: int | None = None, timeout_ms: int = 300_000, same_offsets: bool = False
+    ) -> Answer:
         """Runs one statement that reads, in the serving database.
 
         :param limit: at most this many rows; None for all rows.
+        :param same_offsets: raise DifferentOffsets if the views of the statement count other records of a common topic.
         :raises QueryError: if the statement is wrong, would change something, or takes too long.
         :raises DatabaseUnreachable: if the database does not answer.
         """
@@ -92,7 +95,7 @@ class Project:
 
         service = QueryService(serving_url(self.folder))
         try:
-            found = LargeAnswers(service).arrow(sql, limit=limit, timeout_ms=timeout_ms)
+            found = LargeAnswers(service).arrow(sql, limit=limit, timeout_ms=timeout_ms, same_offsets=same_offsets)
         finally:
             service.close()
         found.file.seek(0)
