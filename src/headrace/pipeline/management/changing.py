@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlalchemy import Connection
+
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.management.opened import OpenProject
 from headrace.pipeline.project.views_on_views.switch_sets import SwitchSet, readers_of, switch_set
@@ -114,15 +116,21 @@ def foreseen(here: OpenProject, planned: PlannedSwitch) -> Switched:
 def switch_readers(here: OpenProject, planned: PlannedSwitch) -> Switched:
     """Switches to a version, and to the versions of other views that it is switched to with (``switch_sets``).
 
-    :raises ChangeRefused: if a version is not ready.
+    :raises ChangeRefused: if a version is not ready, or readers were switched meanwhile.
     """
     _check_ready(planned.version)
     with here.database.begin() as connection:
-        views = here.catalog.views(connection)
-        found = switch_set(planned.version, views, here.catalog.versions(None, connection), back=planned.back)
+        found = _set_of(here.catalog, planned, connection)
         before = {
             each.view: here.catalog.lock_view(connection, each.view).serving_version for each in found.versions
         }  # in alphabetical order, as all who lock several views do
+        # In PostgreSQL a runner may have switched some of them while this transaction waited for its locks.
+        now = _set_of(here.catalog, planned, connection)
+        if [each.key for each in now.versions] != [each.key for each in found.versions]:
+            raise ChangeRefused(
+                f"readers of {planned.version.view}, or of a view that it belongs to, have just been switched to "
+                "another version: nothing was changed, look at 'headrace views status' and run it again"
+            )
         locked = [here.catalog.version(*each.key, connection) for each in found.versions]
         for each in locked:
             _check_ready(each, planned.version)
@@ -158,6 +166,11 @@ def check_unread(name: str, views: dict[str, View], versions: list[Version]) -> 
         raise ChangeRefused(
             f"{name} is read by {', '.join(readers)}: drop these views first, or change their queries and apply them"
         )
+
+
+def _set_of(catalog: Catalog, planned: PlannedSwitch, connection: Connection) -> SwitchSet:
+    views, versions = catalog.views(connection), catalog.versions(None, connection)
+    return switch_set(planned.version, views, versions, back=planned.back)
 
 
 def _newest_ready(catalog: Catalog, view: View) -> Version:
