@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace import Producer
+from headrace.pipeline.project.definition import start_ms
 from headrace.pipeline.shared_spark.server import SharedSparkServer
 from headrace.tools.views.command import main
 
@@ -126,6 +128,27 @@ def test_only_changed_views_are_checked_by_spark(folder, capsys):
         assert main(["apply", "--project", str(folder)]) == 0
     assert asked == ["pages", "users", "users"]
     assert "v2 replays the log" in capsys.readouterr().out
+
+
+def test_the_plan_has_the_records_that_each_new_version_reads(folder, broker, capsys):
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for hour in (7, 8, 9):
+            at_ms = start_ms(f"2026-11-16T0{hour}:00:00Z")
+            producer.send("clicks", b"{}", timestamp_ms=at_ms).result()
+    users = folder / "views" / "users.toml"
+    users.write_text(users.read_text().replace("[kappa]", '[kappa]\nstart = "2026-11-16T08:00:00Z"'))
+    with SharedSparkServer(folder, lambda request: {"answer": {"problems": [], "ways": {}}}):
+        assert main(["apply", "--dry-run", "--json", "--project", str(folder)]) == 0
+        changes = json.loads(capsys.readouterr().out)["changes"]
+        assert main(["apply", "--project", str(folder)]) == 0
+        shown = capsys.readouterr().out.splitlines()
+        assert main(["apply", "--json", "--project", str(folder)]) == 0
+        later = json.loads(capsys.readouterr().out)["changes"]
+    assert {each["view"]: each["records"] for each in changes} == {"pages": 3, "users": 2}
+    assert [line.split()[:4] for line in shown] == [
+        ["VIEW", "CHANGE", "REPLAYS", "WHAT"], ["pages", "new", "3", "records"], ["users", "new", "2", "records"],
+    ]  # fmt: skip
+    assert [(each["change"], each["what"], each["records"]) for each in later] == [("unchanged", "v1 stays", 0)] * 2
 
 
 def test_apply_says_that_a_view_is_computed_from_the_start_and_why(folder, capsys):

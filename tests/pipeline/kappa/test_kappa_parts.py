@@ -8,11 +8,11 @@ import pytest
 
 from headrace.pipeline.kappa import stream as kappa_stream
 from headrace.pipeline.kappa.checkpoint import WrongCheckpoint, check_belongs_to, parse_offset_file
-from headrace.pipeline.kappa.view import KappaView, start_ms
+from headrace.pipeline.kappa.view import KappaView
 from headrace.pipeline.lambda_.batch_layer import FirstBatchSize
 from headrace.pipeline.progress.data_loss import DataLost, check_same_topics, find_data_loss
 from headrace.pipeline.progress.lag import Lag, LagTracker
-from headrace.pipeline.project.definition import Decode, FileText, ViewDefinition
+from headrace.pipeline.project.definition import Decode, FileText, ViewDefinition, start_ms
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Catalog, Progress
 from headrace.pipeline.serving.database import Database

@@ -18,11 +18,11 @@ from headrace import Admin, TopicPartition
 from headrace.pipeline.kappa import combined_store
 from headrace.pipeline.kappa.checkpoint import WrongCheckpoint
 from headrace.pipeline.kappa.stream import KappaStream
-from headrace.pipeline.kappa.view import KappaView, start_ms
+from headrace.pipeline.kappa.view import KappaView
 from headrace.pipeline.lambda_ import speed_layer
 from headrace.pipeline.lambda_.store import ProgressMoved
 from headrace.pipeline.progress.data_loss import DataLost
-from headrace.pipeline.project.definition import FileText, KappaSettings, Watermark
+from headrace.pipeline.project.definition import FileText, KappaSettings, Watermark, start_ms
 from headrace.pipeline.query.needed_columns import needed_columns
 from headrace.pipeline.serving.catalog import Catalog, VersionState
 from headrace.pipeline.serving.database import Database

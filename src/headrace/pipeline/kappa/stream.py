@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,7 @@ from headrace.pipeline.kappa.sink import KappaSink
 from headrace.pipeline.progress.data_loss import DataLost, check_same_topics, find_data_loss, start_over_advice
 from headrace.pipeline.progress.lag import Lag, LagTracker
 from headrace.pipeline.progress.offsets import by_topic
-from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.definition import ViewDefinition, start_ms
 from headrace.pipeline.query.grouping import grouping_of
 from headrace.pipeline.query.needed_columns import needed_columns, needed_event_columns, with_columns
 from headrace.pipeline.query.view_query import apply_query, empty_events
@@ -340,12 +339,6 @@ def log_starts(
     if progress is not None:
         check_same_topics(progress, topic_id_texts(log), version.label)
     return log.resolve(options.start, partitions, is_start=True)
-
-
-def start_ms(text: str) -> int:
-    """``2026-11-16T08:00:00Z`` in milliseconds. A time without a time zone is in UTC."""
-    at = datetime.fromisoformat(text)
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def topic_id_texts(log: LogOffsets) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy
 
 from headrace.pipeline.kappa.combined import KappaCombined
-from headrace.pipeline.kappa.stream import KappaStream, start_ms
+from headrace.pipeline.kappa.stream import KappaStream
 from headrace.pipeline.progress.lag import Lag
 from headrace.pipeline.query.aggregates import Algebra, arrow_schema
 from headrace.pipeline.query.plan import NotCombinable, analyze
@@ -124,4 +124,4 @@ def why_stream(spark: SparkSession, definition: ViewDefinition) -> str | None:
     return None
 
 
-__all__ = ["KappaView", "start_ms", "why_stream"]
+__all__ = ["KappaView", "why_stream"]

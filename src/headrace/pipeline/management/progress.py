@@ -15,7 +15,7 @@ from headrace.client.errors import HeadraceError
 from headrace.pipeline.maintenance.ways import stored_way
 from headrace.pipeline.management.opened import OpenProject
 from headrace.pipeline.management.own_offsets import own_offsets
-from headrace.pipeline.project.definition import ViewDefinition
+from headrace.pipeline.project.definition import ViewDefinition, start_ms
 from headrace.pipeline.project.settings import Project
 from headrace.pipeline.serving.catalog import Progress, Report, Version, VersionState
 from headrace.pipeline.serving.catalog_tables.schema_changes import SchemaChange, SchemaChanges
@@ -202,10 +202,19 @@ class LogEnds:
         return {place: found for place, found in self.ranges.items() if definition.reads(place.topic)}
 
     def records_of(self, definition: ViewDefinition) -> int | None:
-        """How many records the log has for a view; None if the log does not answer."""
+        """How many records a new version of a view reads from the log; None if the log does not answer."""
         if self.ranges is None:
             return None
-        return sum(end - start for place, (start, end) in self.ranges.items() if definition.reads(place.topic))
+        ranges = {place: found for place, found in self.ranges.items() if definition.reads(place.topic)}
+        if definition.architecture != "kappa" or definition.kappa.start == "earliest":
+            return sum(end - start for start, end in ranges.values())
+        assert self.consumer is not None, "it has found the ranges"
+        begin_ms = start_ms(definition.kappa.start)
+        try:
+            firsts = self.consumer.offsets_for_times(dict.fromkeys(ranges, begin_ms)) if ranges else {}
+        except HeadraceError:
+            return None
+        return sum(max(0, ranges[place][1] - first.offset) for place, first in firsts.items() if first is not None)
 
     def close(self) -> None:
         if self.consumer is not None:

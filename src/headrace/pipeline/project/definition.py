@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,12 @@ def duration_ms(text: str) -> int:
             raise ValueError(f"{text!r} is not a duration: {unit!r} is none of ms, seconds, minutes, hours, days")
         total_ms += int(number) * known
     return total_ms
+
+
+def start_ms(text: str) -> int:
+    """``2026-11-16T08:00:00Z`` in milliseconds. A time without a time zone is in UTC."""
+    at = datetime.fromisoformat(text)
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 @dataclass(frozen=True)

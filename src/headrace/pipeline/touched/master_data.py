@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.pipeline.progress.data_loss import DataLost, check_same_topics, start_over_advice
 from headrace.pipeline.progress.offsets import by_partition, by_topic, ranges_between
+from headrace.pipeline.project.definition import start_ms
 from headrace.pipeline.spark.source.log_offsets import LogOffsets
 from headrace.pipeline.spark.source.options import SourceOptions, options_for
 
@@ -100,8 +101,6 @@ class LogRecords(MasterData):
 
     def starts(self, cut: Offsets) -> Offsets:
         """The offsets at which the view begins."""
-        from headrace.pipeline.kappa.view import start_ms
-
         start = self._definition.kappa.start
         if start == "earliest":
             with closing(self._log()) as log:
