@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -28,7 +29,12 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from headrace import Broker
+from headrace.pipeline.changes.avro_records import AvroFormat
+from headrace.pipeline.changes.outbox import Followed
+from headrace.pipeline.changes.published_topic import PublishRefused
+from headrace.pipeline.changes.row_values import ViewColumn
 from headrace.pipeline.decoding.registry import RegistryUnavailable, SchemaRegistry, UnknownSchema
+from headrace.pipeline.project.definition import Publish
 from headrace.testing.registry_process import RegistryProcess
 
 pytestmark = pytest.mark.xdist_group("registry-clients")
@@ -200,6 +206,22 @@ def test_the_decoder_of_views_asks_it(client: SchemaRegistryClient, registry: Re
     assert SchemaRegistry(registry.url).latest("none") is None
     with pytest.raises(UnknownSchema):
         SchemaRegistry(registry.url).schema(999_999)
+
+
+def test_the_client_reads_the_changes_of_a_published_view(
+    client: SchemaRegistryClient, registry: RegistryProcess
+) -> None:
+    publish = Publish("published", "avro", registry.url)
+    columns = (ViewColumn("page", "TEXT"), ViewColumn("clicks", "BIGINT"))
+    state = Followed("pages", "stream", columns, ("page",), 1, 0, "", {})
+    records, reader = AvroFormat.of(publish, state), AvroDeserializer(client)
+    key, value = records.key({"page": "home"}), records.value({"page": "home", "clicks": 3})
+    assert reader(key, SerializationContext("published", MessageField.KEY)) == {"page": "home"}
+    assert reader(value, context("published")) == {"page": "home", "clicks": 3}
+    changed = replace(state, columns=(columns[0], ViewColumn("clicks", "BOOLEAN")))
+    with pytest.raises(PublishRefused, match=r"incompatible.*published-value"):
+        AvroFormat.of(publish, changed)
+    assert client.get_versions("published-value") == [1]
 
 
 def test_what_was_acknowledged_survives_kill_9_and_a_stop(tmp_path: Path) -> None:
