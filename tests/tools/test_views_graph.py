@@ -243,6 +243,17 @@ def test_the_graph_as_svg_needs_nothing_else_and_boxes_do_not_overlap():
     assert len([path for path in root.iter(f"{names}path") if path.get("stroke")]) == 3
 
 
+def test_the_command_draws_the_project_in_every_format(shop, capsys):
+    drawn = {}
+    for name in ("text", "mermaid", "json", "svg"):
+        assert shop.run("graph", "--format", name) == 0
+        drawn[name] = capsys.readouterr().out
+    assert drawn["mermaid"].startswith("flowchart LR\n")
+    assert ET.fromstring(drawn["svg"]).tag == "{http://www.w3.org/2000/svg}svg"
+    for name, text in drawn.items():
+        assert [each for each in (*QUERIES, "orders") if each not in text] == [], name
+
+
 def test_an_empty_graph():
     empty = Graph((), ())
     assert text_lines(empty) == ["the project has no views; a view is a TOML file in views/"]
