@@ -76,6 +76,26 @@ def test_wrong_rows_fail_in_both_architectures_and_after_the_batch(harness, tmp_
     assert result.failures[0].lines[1].split() == ["~", "1", "36", "->", "35", "2026-11-16T08:30:00"]
 
 
+def test_a_view_on_a_view_is_tested_by_the_records_of_its_sources(harness, tmp_path):
+    make_shop(tmp_path)
+    (tmp_path / "views/everybody.toml").write_text('architecture = "kappa"\nquery = "everybody.sql"\n')
+    (tmp_path / "views/everybody.sql").write_text("SELECT count(*) AS customers, sum(total) AS total FROM spending")
+    result = checked(harness, tmp_path, """
+        view = "everybody"
+        [[test]]
+        architectures = ["kappa"]
+        [[test.step]]
+        records.orders = [{ customer_id = 1, amount = 30 }, { customer_id = 1, amount = 5 }, { _text = "{" }]
+        rows = [{ customers = 1, total = 35 }]
+        dead_letters = 1
+        [[test.step]]
+        records.orders = [{ customer_id = 2, amount = 1 }]
+        rows = [{ customers = 2, total = 36 }]
+        """)  # fmt: skip
+    assert result.failures == ()
+    assert dict(result.tried) == {"kappa": "touched"}
+
+
 def test_a_wrong_maintenance_is_found_without_expected_rows(harness, tmp_path, monkeypatch):
     found = SteppedView._found
 
