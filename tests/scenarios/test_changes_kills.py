@@ -8,6 +8,7 @@ and ``HEADRACE_SEED`` repeats their points. A soak also kills the database, and 
 import io
 import json
 import random
+import time
 
 import pytest
 from clicks_truth import Clicks, Truth, make_topic
@@ -144,13 +145,14 @@ def _kill_again_and_again(project, server, others, port, pick):
             project.apply()
         project.kill()
         project.start("--serve", f"127.0.0.1:{port}")
-        if number % 3 == 0:
+        if not others or number % 3 == 0:
             _comes_further(project, pick)
             server.kill()
             server.start()
         for each in others:
             _comes_further(project, pick)
             each.kill()
+            time.sleep(pick.random() * 2)
             each.start()
 
 
