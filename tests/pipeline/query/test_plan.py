@@ -93,6 +93,8 @@ def test_data_frames_as_well_as_sql(spark, events):
         ("SELECT first(user) FROM events", "first() needs the column _timestamp"),
         ("SELECT session_window(at, '5 minutes'), count(*) FROM events GROUP BY 1", "session"),
         ("SELECT DISTINCT count(*) FROM events GROUP BY page", "DISTINCT in addition to its aggregate"),
+        ("SELECT x, count(*) FROM VALUES (1), (2) AS v(x) GROUP BY x", "it does not read the events"),
+        ("SELECT id, count(*) FROM range(3) GROUP BY id", "it does not read the events"),
     ],
 )  # fmt: skip
 def test_queries_that_do_not_combine(spark, events, query, reason):

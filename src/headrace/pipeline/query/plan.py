@@ -39,6 +39,8 @@ POSITION = ("_timestamp", "_topic", "_partition", "_offset")
 
 _TRANSPARENT = {"SubqueryAlias", "View", "EventTimeWatermark", "ResolvedHint", "Repartition", "RepartitionByExpression"}
 _ROW_WISE = {"Project", "Filter", "Generate", "Expand"}
+#: How Spark calls a frame of rows from Python, which stands for the events.
+_EVENTS = "LogicalRDD"
 _REASONS = {
     "Join": "it has a JOIN",
     "AsOfJoin": "it has a JOIN",
@@ -221,13 +223,18 @@ def _has_aggregate(node: JavaObject) -> bool:
 
 
 def _below(node: JavaObject) -> tuple[JavaObject, ...]:
-    """The nodes below the Aggregate without those that have no effect. The last one is the relation."""
+    """The nodes below the Aggregate without those that have no effect. The last one is the relation of the events.
+
+    :raises NotCombinable: also if the relation has other rows, such as VALUES. New events would count them again.
+    """
     chain = []
     while True:
         what, below = kind(node), children(node)
         if what not in _TRANSPARENT:
-            if (below and what not in _ROW_WISE) or what == "OneRowRelation":
+            if below and what not in _ROW_WISE:
                 _refuse(node)
+            if not below and what != _EVENTS:
+                raise NotCombinable("it does not read the events")
             chain.append(node)
         if not below:
             return tuple(chain)
