@@ -40,6 +40,13 @@ def events(spark):
         ("SELECT page FROM t WHERE page IN (SELECT page FROM t WHERE at < now())", "now()"),
         ("WITH x AS (SELECT page, uuid() AS u FROM t) SELECT page FROM x JOIN t USING (page) WHERE u > 'a'", "uuid()"),
         ("SELECT page, row_number() OVER (PARTITION BY page ORDER BY rand()) AS n FROM t", "rand()"),
+        (f"SELECT value FROM text.`{__file__}`", "it reads a file or a table outside of the log"),
+        (f"SELECT page FROM t WHERE page IN (SELECT value FROM text.`{__file__}`)", "or write them into the query"),
+        ("SELECT unix_timestamp() AS u FROM t", "current_timestamp()"),
+        ("SELECT * FROM t WHERE at > 'now'", "as a time, 'now' has another value each time the query is computed: use"),
+        ("SELECT * FROM t WHERE date(at) = to_date(' TODAY')", "'TODAY' has another value"),
+        ("SELECT CAST(nvl('now', '') AS TIMESTAMP_NTZ) AS n FROM t", "'now' has another value"),
+        ("SELECT page FROM t WHERE page IN (SELECT page FROM t WHERE at >= 'yesterday')", "'yesterday' has another"),
     ],
 )
 def test_refused(spark, events, query, reason):
@@ -58,6 +65,7 @@ def test_refused(spark, events, query, reason):
         "SELECT current_timezone() AS z, current_database() AS d, version() AS v, hash(page) AS h FROM t",
         "SELECT date_format(at, 'yyyy') AS y, to_date('2026-01-01') AS d, unix_timestamp(at) AS u FROM t",
         "SELECT explode(tags) AS tag FROM t",
+        "SELECT 'now' AS word, at > 'epoch' AS later, CAST(page AS DATE) AS day FROM t WHERE page = 'today'",
     ],
 )
 def test_accepted(spark, events, query):

@@ -26,6 +26,7 @@ ACCEPTED = [
     "TABLE events",
     "FROM events |> WHERE page = 'a' |> AGGREGATE count(*) AS n GROUP BY page",
     "SELECT page FROM EVENTS WHERE EXISTS (SELECT 1 FROM `clicks`)",
+    "SELECT 'now' AS word, DATE '2026-11-19' AS day, TIMESTAMP 'epoch' AS begin FROM events -- DATE 'today'",
     "SELECT t.x FROM events LATERAL VIEW explode(array(1, 2)) t AS x",
     "SELECT * FROM events PIVOT (count(*) FOR page IN ('a', 'b'))",
 ]
@@ -63,6 +64,11 @@ def test_what_spark_accepts_is_no_problem(text):
         ("SELECT page\nFROM evnts", "2:6: there is no table evnts: did you mean events?"),
         ("SELECT 1 FROM events WHERE page IN (SELECT page FROM users)", "1:54: there is no table users"),
         ("WITH a AS (SELECT 1) SELECT * FROM a, b", "1:39: there is no table b"),
+        (
+            "SELECT * FROM events\nWHERE at > TIMESTAMP'now'",
+            "2:12: a view needs one answer for the same records, but as a time, 'now' has another value each time",
+        ),
+        ("SELECT date ' Today ' AS day FROM events", "1:8: a view needs one answer for the same records"),
     ],
 )
 def test_certain_problems_have_their_place(text, problem):

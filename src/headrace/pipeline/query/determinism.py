@@ -1,4 +1,4 @@
-"""Finds what makes the answer of a query depend on more than the records: chance, the clock, the place of a row.
+"""Finds what makes an answer depend on more than the records: chance, the clock, the place of a row, a file.
 
 A view is the query over a prefix of the log. If the query has ``rand()`` or ``current_timestamp()``, there is no such
 answer: each computation would give another one. Functions whose value depends on the order of rows (``collect_list``,
@@ -18,6 +18,9 @@ _FROM_RECORD = "derive the value from the record, such as xxhash64(_topic, _part
 _TIME = (
     "use _timestamp or a column of the events; to compare with the present time, do it in the SQL that reads the view"
 )
+#: Texts that Spark replaces by the present time where it expects a time or a date (``WHERE day = 'today'``).
+_CLOCK_WORDS = frozenset({"now", "today", "tomorrow", "yesterday"})
+_TIME_TYPES = frozenset({"date", "timestamp", "timestamp_ntz"})
 _PLACE = "use _topic, _partition and _offset, which identify a record"
 #: By the kind of an expression, what to write instead.
 _WAYS_OUT = {
@@ -35,19 +38,62 @@ _SAMPLE = (
 )
 
 
+#: Relations of files and tables, as Spark reads them.
+_OUTSIDE = frozenset({"LogicalRelation", "DataSourceV2Relation", "HiveTableRelation"})
+_FILE = (
+    "it reads a file or a table outside of the log, whose rows can change without a record: send the rows to a topic "
+    'and read them as a source of kind = "table", or write them into the query with VALUES'
+)
+
+
 def nondeterminism(query: DataFrame) -> str | None:
     """Why the answer is another one each time it is computed, and the way out; None if the query is deterministic."""
     catalyst = Catalyst(query.sparkSession)
     top = catalyst.analyzed(query)
     # Subqueries first: an expression around a subquery is not deterministic if the subquery is not.
     for plan in (*items(top.subqueriesAll()), top):
+        if word := _clock_word(catalyst, plan):
+            return clock_word_reason(word)
         for node in walk(plan):
             if kind(node) == "Sample":
                 return _SAMPLE
+            if kind(node) in _OUTSIDE:
+                return _FILE
             for expression in items(node.expressions()):
                 if found := _culprit(catalyst, expression):
                     return _explained(found)
     return None
+
+
+def is_clock_word(text: str) -> bool:
+    """Whether Spark reads a text as the present time, the present day or a day beside it."""
+    return text.strip().lower() in _CLOCK_WORDS
+
+
+def clock_word_reason(word: str) -> str:
+    return f"as a time, '{word}' has another value each time the query is computed: {_TIME}"
+
+
+def _clock_word(catalyst: Catalyst, plan: JavaObject) -> str | None:
+    """The text that Spark's optimizer replaces by the present time, if there is one."""
+    plan = catalyst.rule("org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(plan)
+    replaced = catalyst.rule("org.apache.spark.sql.catalyst.optimizer.SpecialDatetimeValues").apply(plan)
+    if replaced.fastEquals(plan):
+        return None
+    for node in walk(plan):
+        for expression in items(node.expressions()):
+            for cast in (part for part in walk(expression) if kind(part) == "Cast"):
+                if word := _clock_word_of(cast):
+                    return word
+    return None  # 'epoch' is always the same time
+
+
+def _clock_word_of(cast: JavaObject) -> str | None:
+    (text,) = children(cast)
+    if cast.dataType().typeName() not in _TIME_TYPES or text.dataType().typeName() != "string" or not text.foldable():
+        return None
+    value = text.eval(None)
+    return str(value).strip() if value is not None and is_clock_word(str(value)) else None
 
 
 def _culprit(catalyst: Catalyst, expression: JavaObject) -> JavaObject | None:

@@ -5,6 +5,7 @@ problems are certain:
 
 * the text is empty, or begins with a word that begins no query in Spark's grammar;
 * a parenthesis has no partner;
+* a time such as TIMESTAMP 'now', which Spark's parser replaces by the present time, so that no later check sees it;
 * a name in FROM is neither a table of the view nor defined by a WITH.
 
 Whatever else sqlglot rejects is a doubt: the user is told of it at once, and Spark's own parser decides.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.pipeline.project.definition import ViewDefinition
 from headrace.pipeline.project.toml_files import Problem, did_you_mean
+from headrace.pipeline.query.determinism import clock_word_reason, is_clock_word
 from headrace.pipeline.query.tables import missing_table, table_names
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 #: The words that can begin a query (``queryPrimary`` and ``ctes`` in Spark's grammar).
 _FIRST_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE"})
+
+
+#: The types that can stand before a text that is a time.
+_TIME_TYPES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"})
 
 
 class SqlCheck(NamedTuple):
@@ -51,7 +57,7 @@ def check_sql(definition: ViewDefinition) -> SqlCheck:
     dialect = Spark()
     try:
         tokens = dialect.tokenize(query.text)
-        certain = _first_word(tokens) or _parentheses(tokens)
+        certain = _first_word(tokens) or _parentheses(tokens) or _present_time(tokens)
         if certain is not None:
             return SqlCheck(problem=_placed(query.file, query.text, *certain))
         mark_window_functions(tokens)
@@ -121,6 +127,17 @@ def _parentheses(tokens: list[Token]) -> tuple[int, str] | None:
                 return token.start, "there is no '(' for this ')'"
             opened.pop()
     return (opened[-1].start, "there is no ')' for this '('") if opened else None
+
+
+def _present_time(tokens: list[Token]) -> tuple[int, str] | None:
+    """The position of the first time that Spark's parser reads from the clock, and a message."""
+    from sqlglot import TokenType
+
+    for type_, text in pairwise(tokens):
+        is_time = type_.text.upper() in _TIME_TYPES and text.token_type is TokenType.STRING
+        if is_time and is_clock_word(text.text):
+            return type_.start, f"a view needs one answer for the same records, but {clock_word_reason(text.text)}"
+    return None
 
 
 def _placed(file: str, text: str, at: int, message: str) -> Problem:
