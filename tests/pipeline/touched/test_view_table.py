@@ -54,6 +54,21 @@ def test_a_row_is_shown_as_often_as_it_occurs(database, made):
     assert change(database, table, bag(("b", 2, -1))) == []
 
 
+@pytest.mark.parametrize("name", ["i", "copy", "kept", "more", "everything"])
+@pytest.mark.parametrize("shown", [{}, {"order": (SortBy("n", False, False),), "limit": 2}])
+def test_columns_may_have_any_name(database, name, shown):
+    """The SELECT has names of its own, for the copies of a row."""
+    schema = pa.schema([(name, pa.string()), ("n", pa.int64())])
+    table = ViewTable("rows", Shown((name,), **shown), schema, database)
+    with database.begin() as connection:
+        table.create(connection)
+    assert change(database, table, bag(("a", 1, 2))) == [("a",), ("a",)]
+    with database.begin() as connection:
+        connection.exec_driver_sql(f"CREATE VIEW made AS {table.select_sql()}")
+        assert list(connection.exec_driver_sql("SELECT * FROM made").keys()) == [name]
+        connection.exec_driver_sql("DROP VIEW made")
+
+
 def test_order_limit_and_offset(database, made):
     table = made(order=(SortBy("amount", True, False), SortBy("name", False, True)), limit=3, offset=1)
     rows = bag(("c", 9, 1), ("b", 5, 2), (None, 5, 1), ("a", 1, 1))

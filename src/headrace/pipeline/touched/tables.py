@@ -146,11 +146,11 @@ class ViewTable:
 
     def select_sql(self) -> str:
         shown = self._shown
-        output = ", ".join(map(quoted, shown.output))
         if not shown.order and shown.limit is None and not shown.offset:
-            return self._all(output)
-        more = [quoted(each.column) for each in shown.order if each.column not in shown.output]
-        everything = self._all(", ".join([output, *more, '"_key"']))
+            return self._all(shown.output)
+        output = ", ".join(map(quoted, shown.output))
+        more = [each.column for each in shown.order if each.column not in shown.output]
+        everything = self._all([*shown.output, *more, "_key"])
         # Keys break ties, so that the order does not depend on where a row is stored.
         order = ", ".join([*map(self._term, shown.order), '"_key"'])
         limit = "" if shown.limit is None else f" LIMIT {shown.limit}"
@@ -158,8 +158,12 @@ class ViewTable:
             limit = f"{limit or (' LIMIT -1' if self._database.is_sqlite else '')} OFFSET {shown.offset}"
         return f"SELECT {output} FROM ({everything}) AS everything ORDER BY {order}{limit}"
 
-    def _all(self, columns: str) -> str:
-        """All rows, and the further copies of those that occur more than once."""
+    def _all(self, names: Sequence[str]) -> str:
+        """All rows, and the further copies of those that occur more than once.
+
+        The columns have their table, because a column of the view may have any name, such as ``i``.
+        """
+        columns = ", ".join(f"kept.{quoted(name)}" for name in names)
         table, copies = quoted(self.name), quoted(COPIES)
         most = f"SELECT max({copies}) FROM {table} WHERE {copies} > 1"
         numbers = (
@@ -168,8 +172,8 @@ class ViewTable:
             if self._database.is_sqlite
             else f"SELECT i FROM generate_series(2, ({most})) AS more(i)"
         )
-        again = f"SELECT {columns} FROM {table} JOIN ({numbers}) AS copy ON copy.i <= {copies} WHERE {copies} > 1"
-        return f"SELECT {columns} FROM {table} UNION ALL {again}"
+        again = f"SELECT {columns} FROM {table} AS kept JOIN ({numbers}) AS copy ON copy.i <= kept.{copies}"
+        return f"SELECT {columns} FROM {table} AS kept UNION ALL {again} WHERE kept.{copies} > 1"
 
     def _term(self, order: SortBy) -> str:
         """A term of ORDER BY, for both databases. Texts are sorted by their bytes, as in Spark."""
