@@ -337,6 +337,17 @@ def test_the_same_obstacle_is_logged_once(harness, monkeypatch, caplog):
     assert sum("readers have held it" in record.getMessage() for record in caplog.records) == 1
 
 
+def test_a_select_that_the_database_refuses_is_an_obstacle(harness, monkeypatch):
+    def switch(connection, _):
+        connection.exec_driver_sql("SELECT absent")
+
+    monkeypatch.setattr(harness.catalog, "switch_all", switch)
+    harness.apply()
+    harness.tick()
+    harness.catch_up()
+    assert "no such column: absent" in obstacle(harness)
+
+
 def test_a_switch_by_a_command_ends_the_obstacle(harness, monkeypatch):
     monkeypatch.setattr(
         harness.catalog, "switch_all", lambda *_: (_ for _ in ()).throw(DatabaseBusy("readers have held it"))

@@ -16,6 +16,7 @@ from logging import getLogger
 from typing import NamedTuple
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.client.errors import HeadraceError
 from headrace.pipeline.project.views_on_views.switch_sets import NoSwitchSet, SwitchSet, has_neighbours, switch_set
@@ -24,6 +25,7 @@ from headrace.pipeline.runner.reports import Obstacle, Reports
 from headrace.pipeline.serving.catalog import Version, VersionEvent, VersionKey, VersionState, View
 from headrace.pipeline.serving.errors import DatabaseUnreachable, IllegalTransition
 from headrace.pipeline.version.context import RunContext
+from headrace.pipeline.version.failures import summary_of
 from headrace.pipeline.version.running_version import RunningVersion
 
 logger = getLogger("headrace.views")
@@ -76,8 +78,8 @@ class ViewSwitch:
             held = self._switch(version, running)
         except (DatabaseUnreachable, IllegalTransition):
             raise
-        except HeadraceError as error:
-            why = f"is not switched to, which is tried again every {_AGAIN_MS // 1000} s: {error}"
+        except (HeadraceError, SQLAlchemyError) as error:
+            why = f"is not switched to, which is tried again every {_AGAIN_MS // 1000} s: {summary_of(error)}"
             self._hold(version, why, _AGAIN_MS)
             return Outcome.REFUSED
         if held is not None:
