@@ -56,6 +56,11 @@ def test_top_k(spark, events):
     assert plan.limit == 3
 
 
+def test_pipes(spark, events):
+    plan = analyze(spark.sql("FROM events |> WHERE ms > 1 |> AGGREGATE count(*) AS n GROUP BY page |> WHERE n > 1"))
+    assert plan.output == ("page", "n")
+
+
 def test_data_frames_as_well_as_sql(spark, events):
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -232,6 +232,8 @@ SHAPES = (
         "SELECT p.paid, o.id FROM payments p JOIN (SELECT id FROM orders ORDER BY at DESC, id LIMIT 2) o "
         "ON p.order_id = o.id",
     ),
+    Shape("pipes", "FROM orders |> JOIN customers USING (customer_id) |> AGGREGATE count(DISTINCT item) AS n "
+          "GROUP BY name |> WHERE n > 1"),
     Shape("values in the query", "SELECT o.id, v.label FROM orders o JOIN VALUES ('a', 'A'), ('b', 'B') v(item, label) "
           "ON o.item = v.item"),
     Shape("all columns", "SELECT id, tags, note, cost, at, _topic, _offset FROM orders"),

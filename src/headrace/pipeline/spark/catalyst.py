@@ -113,8 +113,10 @@ class Catalyst:
         return self.rule("scala.None")
 
     def analyzed(self, frame: DataFrame) -> JavaObject:
-        """The analyzed plan of a frame, with its common table expressions inlined."""
+        """The analyzed plan of a frame, with its common table expressions inlined, and without marks of ``|>``."""
         plan = frame._jdf.queryExecution().analyzed()
+        if self.contains(plan, "PIPE_OPERATOR"):
+            plan = self.rule("org.apache.spark.sql.catalyst.expressions.EliminatePipeOperators").apply(plan)
         return self._inline_rule().apply(plan) if self.contains(plan, "CTE") else plan
 
     def contains(self, node: JavaObject, pattern: str) -> bool:
