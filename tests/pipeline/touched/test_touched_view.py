@@ -209,7 +209,8 @@ def _crash_at(patched, moment: str) -> None:
         patched.setattr(TouchedStore, "commit_step", commit_then_crash)
 
 
-def test_a_table_of_changes_is_counted_by_a_column_that_is_updated(harness):
+@pytest.mark.parametrize("architecture", ["lambda", "kappa"])
+def test_a_table_of_changes_is_counted_by_a_column_that_is_updated(harness, architecture):
     customers = harness.sources["customers"]
     harness.sources["customers"] = replace(
         customers, kind="changes", decode=replace(customers.decode, envelope="debezium")
@@ -221,7 +222,7 @@ def test_a_table_of_changes_is_counted_by_a_column_that_is_updated(harness):
 
     for number, country in enumerate(["DE", "FR", "DE"]):
         change("c", number, country)
-    harness.apply("SELECT country, count(*) AS n FROM customers GROUP BY country", "kappa", ("customers",))
+    harness.apply("SELECT country, count(*) AS n FROM customers GROUP BY country", architecture, ("customers",))
     TouchedVersion(harness.context, harness.version).run_once()
     harness.check()
     assert harness.seen()[0] == [("DE", 2), ("FR", 1)]
