@@ -1,8 +1,11 @@
 """``headrace start --brokers N`` and ``--zookeeper``: what they print and refuse, and how they handle dead brokers."""
 
+import json
 import os
+import re
 import signal
 import time
+from urllib.request import urlopen
 
 import pytest
 from cluster_scenario_harness import ClusterScenarioHarness, Load, check_replicas_are_alike, until
@@ -22,16 +25,22 @@ class Local:
 
 
 def test_a_cluster_by_one_command(tmp_path):
-    with LocalClusterProcess(tmp_path / "data") as parent:
+    with LocalClusterProcess(tmp_path / "data", "--console", "127.0.0.1:0") as parent:
         harness = ClusterScenarioHarness(Local(parent))
         with Load(harness) as load:
             load.flows()
         load.check()
         assert len(parent.address.split(",")) == 3
+        url, console_pid = re.search(r"the console is at (\S+), as process (\d+)", parent.log).groups()
+        with urlopen(f"{url}/api/overview") as answer:
+            assert {f"{row['host']}:{row['port']}" for row in json.load(answer)["brokers"]} == set(
+                parent.address.split(",")
+            )
         assert harness.alive() == [1, 2, 3]
         assert sorted(os.listdir(tmp_path / "data")) == ["broker-1", "broker-2", "broker-3", "zookeeper"]
         assert parent.terminate() == 0
         assert "Traceback" not in parent.log
+        assert not os.path.exists(f"/proc/{console_pid}")
     check_replicas_are_alike(tmp_path / "data", harness.topic)
     with LocalClusterProcess(tmp_path / "data") as parent:
         again = ClusterScenarioHarness(Local(parent), "u", 1)

@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from headrace.broker.broker import Broker, StartError
@@ -35,6 +36,7 @@ _EPILOG = """examples:
   headrace start --config server.properties -o num.partitions=3 -o log.retention.hours=24
   headrace start --listen 127.0.0.1:0 --metrics 127.0.0.1:9404
   headrace start --brokers 3
+  headrace start --console 127.0.0.1:8080
   headrace start --zookeeper zk1:2181,zk2:2181,zk3:2181/headrace --listen 10.0.0.1:9092
 """
 
@@ -44,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     log_to_stderr(options.log_level.upper(), prefix=_who(options), suffix=" (%(name)s)")
     try:
         config = BrokerConfig.load(_properties(options))
+        listener = _listener_of_console(config, options)
     except ConfigError as error:
         return _cannot_start("\n".join(error.problems))
     if options.brokers is not None:
@@ -60,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         logger.warning("%s", line)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, options, listener))
     except StartError as error:
         return _cannot_start(str(error))
     return 0
@@ -112,11 +115,26 @@ def parser() -> argparse.ArgumentParser:
     )
     add_overrides(parser)
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics at this address")
+    _add_console(parser)
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s"
     )
     add_version(parser)
     return parser
+
+
+def _add_console(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--console",
+        metavar="HOST:PORT",
+        help="serve the web console at this address, in a process of its own (pip install 'headrace[console]')",
+    )
+    parser.add_argument(
+        "--console-config",
+        metavar="FILE",
+        type=Path,
+        help="a properties file with the client options of the console (default: it uses a PLAINTEXT listener)",
+    )
 
 
 def _positive(text: str) -> int:
@@ -158,7 +176,16 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     return properties
 
 
-async def _serve(config: BrokerConfig) -> None:
+def _listener_of_console(config: BrokerConfig, options: argparse.Namespace) -> str:
+    """The name of the listener that the console uses; empty without a console."""
+    if options.console is None:
+        return ""
+    from headrace.tools.start.console_beside import listener_of_console  # loads ctypes
+
+    return listener_of_console(config, options.console_config)
+
+
+async def _serve(config: BrokerConfig, options: argparse.Namespace, console_listener: str) -> None:
     pause_collections()
     broker = Broker(config)
     stopping = asyncio.Event()
@@ -167,12 +194,25 @@ async def _serve(config: BrokerConfig) -> None:
         loop.add_signal_handler(number, _ask_to_stop, stopping)
     await broker.start()
     collect_rarely()
-    for host, port in broker.endpoints.values():
-        sys.stdout.write(f"ready {host}:{port}\n")
-    sys.stdout.flush()
-    await stopping.wait()
-    logger.info("stopping")
+    try:
+        async with _console(broker, options, console_listener):
+            for host, port in broker.endpoints.values():
+                sys.stdout.write(f"ready {host}:{port}\n")
+            sys.stdout.flush()
+            await stopping.wait()
+            logger.info("stopping")
+    except StartError:
+        await broker.stop()
+        raise
     await broker.stop()
+
+
+def _console(broker: Broker, options: argparse.Namespace, listener: str) -> AbstractAsyncContextManager[None]:
+    if not listener:
+        return nullcontext()
+    from headrace.tools.start.console_beside import address_text, console_beside
+
+    return console_beside(options, [address_text(*broker.endpoints[listener])])
 
 
 def _ask_to_stop(stopping: asyncio.Event) -> None:

@@ -23,8 +23,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
-import os
 import secrets
 import shlex
 import signal
@@ -49,18 +47,17 @@ from headrace.coordination.znodes import ControllerRegistration
 from headrace.event_loop import new_event_loop
 from headrace.properties import parse_overrides, to_properties
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree
+from headrace.tools.start.children import HEADRACE, die_with_parent
+from headrace.tools.start.console_beside import ConsoleNotStarted, console_beside
 
 logger = getLogger("headrace")
 
-_COMMAND = (sys.executable, "-c", "from headrace.tools.main import main; main()", "start")
 #: Where the tree is, in the data folder.
 TREE_FOLDER = "zookeeper"
 _LOGIN_FILE = "brokers.login"
 _SECRETS_FILE = "brokers.secrets"
 _CANNOT_START = 2
 _FIRST_ID = 1
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ClusterError(Exception):
@@ -76,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_LocalCluster(options).serve())
-    except (ClusterError, TreeNotServed) as error:
+    except (ClusterError, ConsoleNotStarted, TreeNotServed) as error:
         if str(error):
             sys.stderr.write(f"headrace: {error}\n")
         return _CANNOT_START
@@ -191,21 +188,28 @@ class _LocalCluster:
         deaths = [asyncio.create_task(self._wait_for_end(broker)) for broker in self._brokers]
         try:
             addresses = await self._all_ready()
-            sys.stdout.write(f"ready {','.join(addresses)}\n")
-            sys.stdout.flush()
-            stopped = asyncio.create_task(self._stopping.wait())
-            everyone = asyncio.gather(*deaths)
-            await _first_of(stopped, everyone)
-            stopped.cancel()
-            if not self._stopping.is_set():
-                logger.error("no broker is left")
-                return 1
-            await self._stop_brokers()
-            await everyone
-            return 0
+            try:
+                async with console_beside(self._options, addresses):
+                    return await self._serve_until_stopped(addresses, asyncio.gather(*deaths))
+            except ConsoleNotStarted:
+                await self._stop_brokers()
+                raise
         finally:
             for death in deaths:
                 death.cancel()
+
+    async def _serve_until_stopped(self, addresses: list[str], everyone: asyncio.Future[Any]) -> int:
+        sys.stdout.write(f"ready {','.join(addresses)}\n")
+        sys.stdout.flush()
+        stopped = asyncio.create_task(self._stopping.wait())
+        await _first_of(stopped, everyone)
+        stopped.cancel()
+        if not self._stopping.is_set():
+            logger.error("no broker is left")
+            return 1
+        await self._stop_brokers()
+        await everyone
+        return 0
 
     async def _all_ready(self) -> list[str]:
         waiting = asyncio.gather(*(broker.ready() for broker in self._brokers))
@@ -278,12 +282,13 @@ class _BrokerProcess:
     async def start(self) -> None:
         # In a process session of its own, so that only the parent gets Ctrl-C. The parent stops the brokers in order.
         self._process = await asyncio.create_subprocess_exec(
-            *_COMMAND,
+            *HEADRACE,
+            "start",
             *self._arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
 
     async def ready(self) -> str:
@@ -323,13 +328,6 @@ def is_secret(name: str) -> bool:
     """Whether the value of a setting is a secret, or may be one because the name is unknown."""
     key = broker_key(name)
     return key is None or key.type is ConfigType.PASSWORD
-
-
-def _die_with_parent() -> None:
-    """Runs in the child, before the broker starts: the kernel kills the child when the parent dies."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        os._exit(1)  # The parent has died already.
 
 
 def _address(text: str) -> tuple[str, int]:
