@@ -70,6 +70,39 @@ async def test_from_a_row_to_the_records_that_it_counts(console, broker):
     assert "/topics/clicks/records?partition=0&start=offset&offset=0" in links
 
 
+async def test_from_a_record_to_the_row_that_counts_it(console, open_console, project, broker):
+    topic = "records-of-rows"
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, num_partitions=1)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for page in ("home", "nowhere", HOSTILE):
+            producer.send(topic, value=json.dumps({"page": page}).encode())
+        producer.send(topic, key=b'{"page": "about"}', value=b'{"page": ["about"]}')
+        producer.send(topic, key=b'{"page": "about"}', value=b"{}")
+        for page in ("a\0b", "\ud800", "x" * 6_000):
+            producer.send(topic, value=json.dumps({"page": page}).encode())
+    project.serve(
+        project.add({"home": 1, "about": 1, HOSTILE: 1}, query="q", view="by_topic", topic=topic, end=3), "by_topic"
+    )
+
+    async def view_of(offset, asked=console):
+        (found,) = (await asked.json(f"/api/topics/{topic}/records/0/{offset}"))["views"]
+        return found["is_counted"], found["as_of"], found["row_key"], found["row_problem"]
+
+    assert await view_of(0) == (True, 3, '{"page": "home"}', "")
+    assert await view_of(1) == (True, 3, "", 'there is no row with the key {"page": "nowhere"}')
+    assert await view_of(3) == (False, 3, "", "the record has no field page, which is a column of the key")
+    assert await view_of(4) == (False, 3, '{"page": "about"}', "")
+    assert {(await view_of(offset))[3][:19] for offset in (5, 6, 7)} == {"the key is too long"}
+    html = await console.page(f"/topics/{topic}/records/0/2")
+    assert "<script>alert" not in html
+    links = [each["href"] for each in Elements(html).named("a")]
+    (row,) = [each for each in links if each.startswith("/views/by_topic/row?")]
+    assert (await console.json(f"/api{row}"))["table"]["rows"] == [[HOSTILE, 1]]
+    masked = await open_console(project=project.folder, masks=("page",), data=None)
+    assert (await view_of(0, masked))[2:] == ("", "a column of the key is hidden")
+
+
 async def test_keys_that_are_no_keys(console):
     for key in ("x", "[1]", '{"page": "\' OR 1=1 --"}'):
         assert (await console.get(f"/api/views/pages/row?key={quote(key)}")).status_code == 404

@@ -172,3 +172,21 @@ class LogRecord:
     key: str
     value: str
     headers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class RecordView:
+    """A view that reads the topic of a record.
+
+    :ivar is_counted: whether the rows that readers see count the record, unless it is a dead letter.
+    :ivar as_of: the offset up to which the rows count the record's partition; None if they count none of it.
+    :ivar row_key: the key of the row with the fields of the record, as JSON; empty if there is none.
+    :ivar row_problem: why there is no such row.
+    """
+
+    view: str
+    version: int
+    is_counted: bool
+    as_of: int | None
+    row_key: str
+    row_problem: str
