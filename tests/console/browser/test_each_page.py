@@ -21,6 +21,8 @@ from headrace.console.rendering import link
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("console-browser")]
 _PHONE = {"width": 360, "height": 740}
 _DESK = {"width": 1280, "height": 900}
+#: A page that is open is looked at in each of them: to open it once more would take most of the time of these tests.
+_LOOKS = (("light", _DESK), ("dark", _DESK), ("dark", _PHONE))
 
 #: Checks in the page itself: what a screen reader and a keyboard need.
 _FAULTS = """
@@ -80,21 +82,17 @@ def _addresses() -> Iterator[tuple[str, str]]:
         yield action.path, action.path
 
 
-@pytest_asyncio.fixture(
-    params=[("light", _DESK), ("dark", _DESK), ("dark", _PHONE)], ids=["light", "dark", "phone"], loop_scope="session"
-)
-async def window(request, chromium):
+@pytest_asyncio.fixture(loop_scope="session")
+async def window(chromium):
     """A window of Chromium whose console messages are in ``window.faults``."""
-    scheme, size = request.param
-    context = await chromium.new_context(color_scheme=scheme, viewport=size, reduced_motion="reduce")
-    context.set_default_timeout(15_000)
-    window = await context.new_page()
+    window = await chromium.new_page(color_scheme="light", viewport=_DESK, reduced_motion="reduce")
+    window.set_default_timeout(15_000)
     window.faults = []
     window.on("console", lambda message: _note(window.faults, message))
     window.on("pageerror", lambda error: window.faults.append(f"error: {error}"))
     window.on("requestfailed", lambda failed: _note_failed(window.faults, failed))
     yield window
-    await context.close()
+    await window.context.close()
 
 
 def _note(faults: list[str], message) -> None:
@@ -115,7 +113,10 @@ async def test_a_page_opens_without_a_fault(window, console_process, address):
     if await window.locator("#live[data-live]").count():
         await window.locator("#live[data-updated]").wait_for(state="attached")
         assert await window.locator("#live-problem").is_hidden()
-    assert await window.evaluate(_FAULTS) == []
+    for scheme, size in _LOOKS:
+        await window.emulate_media(color_scheme=scheme)
+        await window.set_viewport_size(size)
+        assert await window.evaluate(_FAULTS) == [], (scheme, size)
     assert window.faults == []
 
 
