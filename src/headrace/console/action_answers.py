@@ -112,6 +112,7 @@ class ActionAnswers:
             outcome = f"failed: {str(error) or type(error).__name__}"
             raise
         finally:
+            self._services.counts.change(self._action.name, is_done=outcome == "done")
             asked.cluster.forget()
             self._services.views.forget()
             try:

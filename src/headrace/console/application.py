@@ -7,6 +7,7 @@ changes origin, token and ``--read-only``. Paths are matched as they were sent, 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Any
 
 from starlette.applications import Starlette
@@ -22,6 +23,7 @@ from headrace.console.actions.table import ACTIONS
 from headrace.console.answers import json_answer, problem_answer
 from headrace.console.api.openapi import openapi_document
 from headrace.console.entrance import Entrance
+from headrace.console.metrics import metrics_text
 from headrace.console.page_answers import PageAnswers
 from headrace.console.pages.table import PAGES
 from headrace.console.problems import ConsoleError, NeedsLogin, NotFound
@@ -31,6 +33,7 @@ from headrace.console.rendering import FOLDER
 from headrace.console.services import Services
 from headrace.console.view_answers import ViewAnswers
 
+_METRICS_TYPE = "text/plain; version=0.0.4"
 _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -65,12 +68,16 @@ def _routes(services: Services, entrance: Entrance, guarded: Callable[[_Endpoint
     async def openapi(_: Request) -> Response:
         return json_answer(document)
 
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(metrics_text(services.metric_values()), media_type=_METRICS_TYPE)
+
     def route(path: str, endpoint: _Endpoint, method: str = "GET") -> Route:
-        return Route(path, guarded(endpoint), methods=[method])
+        return Route(path, _counted(services, path, guarded(endpoint)), methods=[method])
 
     routes: list[BaseRoute] = [
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
         route("/api/openapi.json", openapi),
+        route("/metrics", metrics),
         route("/api/session", entrance.session),
         route("/login", entrance.form),
         route("/login", entrance.log_in, "POST"),
@@ -94,6 +101,16 @@ def _routes(services: Services, entrance: Entrance, guarded: Callable[[_Endpoint
         page_answers = PageAnswers(services, page)
         routes += [route(page.path, page_answers.html), route(page.api_path, page_answers.json)]
     return routes
+
+
+def _counted(services: Services, path: str, endpoint: _Endpoint) -> _Endpoint:
+    async def answered(request: Request) -> Response:
+        begun_s = perf_counter()
+        response = await endpoint(request)
+        services.counts.request(path, response.status_code, perf_counter() - begun_s)
+        return response
+
+    return answered
 
 
 def _http_problem(services: Services) -> Callable[[Request, Any], Awaitable[Response]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.console.cluster.reader import ClusterReader
 from headrace.console.history.history import History
+from headrace.console.metrics import ConsoleCounts, ConsoleValues
 from headrace.console.protection.audit import AuditLog
 from headrace.console.protection.hosts import Hosts
 from headrace.console.protection.sessions import Sessions
@@ -34,6 +35,7 @@ class Services:
     records: RecordServices = field(init=False)
     history: History = field(init=False)
     views: ViewsProject = field(init=False)
+    counts: ConsoleCounts = field(default_factory=ConsoleCounts)
     reader: ClusterReader | None = field(init=False)
     _sampling: ClusterReader | None = field(init=False)
 
@@ -64,6 +66,13 @@ class Services:
             self._sampling = ClusterReader(settings.sampler, self.clock)
         self.history = History(settings, self.clock, self._sampling)
         self.views = ViewsProject(settings.project, self.clock, needs_login=settings.needs_login)
+
+    def metric_values(self) -> ConsoleValues:
+        """What ``/metrics`` shows."""
+        sample = self.history.latest
+        age_s = None if sample is None else (self.clock.wall_ms() - sample.time_ms) / 1_000
+        live_pages, searches = self.sessions.live_pages, self.records.searches.running
+        return ConsoleValues(self.counts, len(self.sessions), live_pages, searches, age_s)
 
     async def close(self) -> None:
         await self.records.close()

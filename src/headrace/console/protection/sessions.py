@@ -59,6 +59,11 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def live_pages(self) -> int:
+        """How many live pages are open."""
+        return sum(session.streams for session in self._sessions.values())
+
     def find(self, session_id: str) -> Session | None:
         """Returns the session of a cookie, if it has not ended."""
         session = self._sessions.get(session_id)

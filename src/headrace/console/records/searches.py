@@ -61,6 +61,11 @@ class Searches:
     def __init__(self) -> None:
         self._searches: dict[Hashable, FollowedSearch] = {}
 
+    @property
+    def running(self) -> int:
+        """How many searches are running."""
+        return sum(each.is_running for each in self._searches.values())
+
     def find(self, key: Hashable) -> FollowedSearch | None:
         """The search with a key, if it is still kept. It counts as read."""
         self._forget_old()
@@ -74,7 +79,7 @@ class Searches:
         :raises TooMany: if too many searches run.
         """
         running = [each for each in self._searches.values() if each.is_running]
-        if len(running) >= MOST_RUNNING:
+        if self.running >= MOST_RUNNING:
             raise TooMany(f"{MOST_RUNNING} searches are running on this console")
         if sum(each.session_id == session_id for each in running) >= MOST_RUNNING_PER_SESSION:
             raise TooMany(f"{MOST_RUNNING_PER_SESSION} searches of this session are running")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from headrace.broker.metrics.families import SUBJECTS
 from headrace.broker.metrics.family import Family
+from headrace.console import metrics as console_metrics
 from headrace.pipeline.version import metrics as pipeline_metrics
 from headrace.tools.docs.markdown import table
 
@@ -11,7 +12,7 @@ _INTRODUCTION = """\
 # Metrics
 
 <!-- Made by script/generate-docs from src/headrace/broker/metrics/families.py and
-     src/headrace/pipeline/version/metrics.py. Do not edit. -->
+     src/headrace/pipeline/version/metrics.py and src/headrace/console/metrics.py. Do not edit. -->
 
 `headrace start --metrics 127.0.0.1:9404` (or the setting `headrace.metrics.listener`) serves these at
 `http://127.0.0.1:9404/metrics`, in Prometheus' text format or OpenMetrics, whichever the scraper asks for. Names and
@@ -65,6 +66,13 @@ the process above. All have the labels `view` and `version`; the state metric al
 with the process; `headrace views status --json` has the totals since the start of a version.
 """
 
+_CONSOLE = """\
+## The console
+
+`headrace console` serves these metrics at `/metrics` of its own address, without a login: paths are those of the guide
+(`/topics/{topic}`), so no name of the cluster is in them. Counters start at 0 with the process.
+"""
+
 _NOT_YET = """\
 ## Missing metrics
 
@@ -89,9 +97,16 @@ def _lines() -> Iterator[str]:
     yield _VIEWS
     rows = ((f"`{family.name}`", family.kind, family.meaning) for family in pipeline_metrics.FAMILIES)
     yield from table(("Metric", "Type", "What it is"), rows)
+    yield _CONSOLE
+    yield from table(("Metric", "Type", "Labels", "What it is"), map(_console_row, console_metrics.FAMILIES))
     yield _NOT_YET
 
 
 def _row(family: Family) -> tuple[str, ...]:
     labels = ", ".join(f"`{label}`" for label in family.labels)
     return f"`{family.name}`", family.kind.value, labels, family.meaning
+
+
+def _console_row(family: console_metrics.Family) -> tuple[str, ...]:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    return f"`{console_metrics.full_name(family)}`", family.kind, labels, family.meaning
