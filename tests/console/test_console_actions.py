@@ -118,6 +118,7 @@ _VALUES = {
     "rollback-view": {"view": "v"},
     "run-view-batch": {"view": "v", "full": True},
     "drop-view": {"view": "v", "version": None},
+    "replay-dead-letter": {"view": "v", "topic": "t", "partition": 1, "offset": 3, "value": ""},
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 from console_harness import Elements
+
+from headrace import Admin, Producer
 
 
 async def test_readers_are_switched_after_a_preview(console, project):
@@ -48,6 +51,45 @@ async def test_a_console_that_only_reads_changes_no_view(open_console, project):
     console = await open_console(project=project.folder, is_read_only=True)
     assert (await console.call("switch-view", view="pages", version=2)).status_code == 403
     assert project.serving() == 1
+
+
+async def test_a_dead_letter_is_sent_to_where_it_came_from(console, project, broker):
+    notes = {"reason": "n: not a number", "view": "pages", "topic": "clicks", "partition": "1", "offset": "7"}
+    notes["timestamp"] = "1000000"
+    letters = {
+        "good": notes,
+        "no letter": {"reason": "x"},
+        "left out": notes | {"left_out": "9"},
+        "not of the view": notes | {"topic": "dead"},
+    }
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        for topic, partitions in (("clicks", 2), ("dead", 1)):
+            admin.create_topic(topic, num_partitions=partitions)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for key, headers in letters.items():
+            named = {"trace": b"t"} | {f"headrace.{name}": text.encode() for name, text in headers.items()}
+            producer.send("dead", key=key.encode(), value=b"{bad", headers=named)
+    page = Elements(await console.page("/views/pages"))
+    form = "/actions/replay-dead-letter?view=pages&topic=dead&partition=0&offset=0"
+    assert form in [each["href"] for each in page.named("a")]
+    fields = {"view": "pages", "topic": "dead", "partition": "0"}
+    asked = await console.submit("replay-dead-letter", **fields, offset="0", value='{"page": "home"}')
+    assert "n: not a number" in Elements(asked.text).text
+    done = await console.submit("replay-dead-letter", **fields, offset="0", value='{"page": "home"}', step="run")
+    assert (done.status_code, done.headers["location"]) == (303, "/topics/clicks/records/1/0")
+    row = (await console.json("/api/topics/clicks/records/1/0"))["record"]
+    assert (row["key"]["text"], row["timestamp_ms"], [each["name"] for each in row["headers"]]) == (
+        "good",
+        1_000_000,
+        ["trace"],
+    )
+    assert json.loads(row["value"]["text"]) == {"page": "home"}
+    same = await console.call("replay-dead-letter", **fields, offset=0)
+    assert same.json()["location"] == "/topics/clicks/records/1/1"
+    assert (await console.json("/api/topics/clicks/records/1/1"))["record"]["value"]["text"] == "{bad"
+    for offset in (1, 2, 3):
+        assert (await console.call("replay-dead-letter", **fields, offset=offset)).status_code == 403
+    assert (await console.call("replay-dead-letter", **fields, offset=9)).status_code == 422
 
 
 def test_the_console_imports_neither_spark_nor_arrow(project):

@@ -24,6 +24,7 @@ from headrace.console.actions import (
     remove_acl,
     remove_member,
     remove_throttles,
+    replay_dead_letter,
     reset_offsets,
     rollback_view,
     run_view_batch,
@@ -61,6 +62,7 @@ ACTIONS: tuple[Action, ...] = (
     delete_quota.ACTION,
     switch_view.ACTION,
     rollback_view.ACTION,
+    replay_dead_letter.ACTION,
     run_view_batch.ACTION,
     drop_view.ACTION,
 )
