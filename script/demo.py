@@ -1,6 +1,7 @@
 """Runs ``script/demo``. Every step checks its claim; the first claim that fails ends the demo with exit code 1.
 
-First the log by itself (``demo_log``), then views over it (``demo_views``). Broker and views are processes of their
+First the log by itself (``demo_log``), then views over it (``demo_views``), then a console of both
+(``demo_console``), which ``--console`` keeps until Ctrl-C. Broker and views are processes of their
 own, started as a user would start them.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from confluent_kafka import KafkaException
+from demo_console import show_console
 from demo_log import show_the_log
 from demo_steps import RunningBroker, Unexpected, title
 from demo_views import show_views
@@ -26,7 +28,7 @@ def main() -> int:
     began = time.perf_counter()
     try:
         with TemporaryDirectory(prefix="headrace-demo-") as folder:
-            demonstrate(Path(folder))
+            demonstrate(Path(folder), keep_console="--console" in sys.argv[1:])
     except (
         Unexpected, KafkaException, ServingError, OSError, TimeoutError, subprocess.SubprocessError,
     ) as error:  # fmt: skip
@@ -36,12 +38,13 @@ def main() -> int:
     return 0
 
 
-def demonstrate(folder: Path) -> None:
+def demonstrate(folder: Path, *, keep_console: bool) -> None:
     title("Start a broker, in an empty folder")
     broker = RunningBroker(folder)
     try:
         show_the_log(broker)
         show_views(broker, folder / "shop")
+        show_console(broker.address, folder / "shop", ("pages", "visitors"), keep=keep_console)
         title("Stop the broker")
         broker.stop()
     finally:

@@ -1,12 +1,17 @@
 """``script/demo`` shows each step, and says what is missing when it cannot run."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from headrace import Broker
 
 SCRIPTS = Path(__file__).parents[2] / "script"
 
@@ -31,6 +36,29 @@ def test_the_log_is_shown(monkeypatch, capsys, tmp_path):
     finally:
         broker.kill()
     assert "all 100,000 records are there" in capsys.readouterr().out
+
+
+def test_the_console_stays_until_ctrl_c(monkeypatch, capsys, tmp_path):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    monkeypatch.syspath_prepend(str(SCRIPTS.parent / "tests" / "console" / "views"))
+    before = signal.getsignal(signal.SIGINT)
+
+    def press_ctrl_c():
+        until_s = time.monotonic() + 60
+        while signal.getsignal(signal.SIGINT) is before and time.monotonic() < until_s:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with Broker() as broker:
+        project = import_module("views_project").pages_project(tmp_path, broker.bootstrap_servers)
+        pressing = threading.Thread(target=press_ctrl_c)
+        pressing.start()
+        import_module("demo_console").show_console(broker.bootstrap_servers, tmp_path, ("pages",), keep=True)
+        pressing.join()
+        project.close()
+    shown = capsys.readouterr().out
+    assert "3 rows of pages" in shown
+    assert "The console is at http://127.0.0.1:" in shown
 
 
 def test_a_broker_that_does_not_start_is_one_clear_line(monkeypatch, capsys):
