@@ -68,7 +68,7 @@ class Services:
         self.views = ViewsProject(settings.project, self.clock, needs_login=settings.needs_login)
 
     def metric_values(self) -> ConsoleValues:
-        """What ``/metrics`` shows."""
+        """Returns the values of ``/metrics``."""
         sample = self.history.latest
         age_s = None if sample is None else (self.clock.wall_ms() - sample.time_ms) / 1_000
         live_pages, searches = self.sessions.live_pages, self.records.searches.running

@@ -26,6 +26,19 @@ async def test_readers_are_switched_and_back_by_clicks(window, console_process, 
     assert window.faults == []
 
 
+async def test_a_switch_by_somebody_else_is_seen_in_the_open_page(window, console_process, example_project):
+    await window.goto(f"{console_process.url}/views/pages")
+    await window.locator("#live[data-updated]").wait_for(state="attached")
+    await window.evaluate("document.body.dataset.opened = 'once'")
+    assert await window.locator("section.version.serves h3").inner_text() == "v1 serving serves"
+    example_project.serve(2)
+    await window.locator("section.version.serves h3", has_text="v2").wait_for()
+    example_project.serve(1)
+    await window.locator("section.version.serves h3", has_text="v1").wait_for()
+    assert await window.locator("body").get_attribute("data-opened") == "once", "the page was loaded again"
+    assert window.faults == []
+
+
 async def test_a_statement_is_answered(window, console_process, example_project):
     await window.goto(f"{console_process.url}/sql")
     await window.get_by_label("Statement that reads").fill("SELECT page, clicks FROM pages ORDER BY page")
