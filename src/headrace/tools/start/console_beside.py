@@ -19,7 +19,7 @@ from pathlib import Path
 from headrace.broker.broker import StartError
 from headrace.broker.configs.broker_config import BrokerConfig
 from headrace.properties import ConfigError, read_properties_file
-from headrace.tools.start.children import HEADRACE, die_with_parent
+from headrace.tools.start.children import HEADRACE, dying_with_parent
 
 logger = getLogger("headrace")
 _START_SECONDS = 30.0
@@ -72,7 +72,7 @@ async def console_beside(options: argparse.Namespace, addresses: Iterable[str]) 
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=die_with_parent,
+        preexec_fn=dying_with_parent(),
     )
     watching = None
     try:

@@ -47,7 +47,7 @@ from headrace.coordination.znodes import ControllerRegistration
 from headrace.event_loop import new_event_loop
 from headrace.properties import parse_overrides, to_properties
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree
-from headrace.tools.start.children import HEADRACE, die_with_parent
+from headrace.tools.start.children import HEADRACE, dying_with_parent
 from headrace.tools.start.console_beside import ConsoleNotStarted, console_beside
 
 logger = getLogger("headrace")
@@ -288,7 +288,7 @@ class _BrokerProcess:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=dying_with_parent(),
         )
 
     async def ready(self) -> str:
