@@ -24,6 +24,8 @@ from headrace.console.answers import json_answer, problem_answer
 from headrace.console.api.openapi import openapi_document
 from headrace.console.entrance import Entrance
 from headrace.console.metrics import metrics_text
+from headrace.console.oidc.settings import CALLBACK_PATH
+from headrace.console.oidc_answers import BEGIN_PATH, OidcAnswers
 from headrace.console.page_answers import PageAnswers
 from headrace.console.pages.table import PAGES
 from headrace.console.problems import ConsoleError, NeedsLogin, NotFound
@@ -83,6 +85,8 @@ def _routes(services: Services, entrance: Entrance, guarded: Callable[[_Endpoint
         route("/login", entrance.log_in, "POST"),
         route("/logout", entrance.log_out, "POST"),
     ]
+    oidc_answers = OidcAnswers(services, entrance)
+    routes += [route(BEGIN_PATH, oidc_answers.begin), route(CALLBACK_PATH, oidc_answers.end)]
     record_answers = RecordAnswers(services)
     routes += [
         route("/topics/{topic}/tail/events", record_answers.tail),

@@ -1,8 +1,9 @@
 """Lets visitors log in with a user of the cluster, and out again.
 
-The login opens an admin client with the user and the password; if the brokers accept them, the session gets this
-client. So the ACLs of the user decide what the visitor sees and changes. Failed logins are slowed down for everybody:
-at most four wrong passwords per second are tried.
+The login opens an admin client with the user and the password, or with the token of an OpenID provider
+(``oidc_answers.py``); if the brokers accept them, the session gets this client. So the ACLs of the user decide what the
+visitor sees and changes. A login ends the session that the browser had before. Failed logins are slowed down for
+everybody: at most four wrong passwords per second are tried.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -20,7 +23,7 @@ from headrace.console.answers import html_answer, json_answer, page_context, pro
 from headrace.console.body import read_form, read_query
 from headrace.console.cluster.reader import ClusterReader
 from headrace.console.fields import Field, read_fields
-from headrace.console.problems import BadFields, ConsoleError, NeedsLogin, Problem, TooMany, explain
+from headrace.console.problems import BadFields, ConsoleError, NeedsLogin, Problem, Refused, TooMany, explain
 from headrace.console.protection.origin import TOKEN_FIELD, check_origin, check_token
 from headrace.console.services import Services
 from headrace.console.visitors import address_of, delete_cookie, find_session, session_of, write_cookie
@@ -71,20 +74,20 @@ class Entrance:
 
     async def log_in(self, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme)
+        if self._services.settings.oidc is not None:
+            raise Refused("visitors of this console log in by its provider, not by a password")
         given = await read_form(request)
         check_token(self._token(request.cookies.get(_COOKIE, "")), given.pop(TOKEN_FIELD, None))
-        following = _local(given.get("next", "/"))
+        following = local_path(given.get("next", "/"))
         try:
             values = read_fields(LOGIN_FIELDS, given)
             user = str(values["user"])
-            reader = await self._opened(user, str(values["password"]))
+            reader = await self.open_reader({"sasl.username": user, "sasl.password": str(values["password"])})
         except (BadFields, HeadraceError) as error:
             self._services.audit.write(given.get("user", ""), address_of(request), "login", {}, f"failed: {error}")
             return self._form(request, following, explain(error), given.get("user", ""))
-        session = await self._services.sessions.begin(user, reader, owns_reader=True)
-        self._services.audit.write(user, address_of(request), "login", {}, "done")
         response = RedirectResponse(following, 303)
-        write_cookie(request, response, session)
+        await self.let_in(request, response, user, reader)
         response.delete_cookie(_COOKIE, path="/login")
         return response
 
@@ -98,33 +101,64 @@ class Entrance:
         delete_cookie(request, response)
         return response
 
-    # -- parts
+    # -- what each login needs
 
-    async def _opened(self, user: str, password: str) -> ClusterReader:
-        """A reader with the rights of a user.
-
-        :raises HeadraceError: if the brokers do not accept the password, or do not answer.
+    @asynccontextmanager
+    async def one_login(self) -> AsyncIterator[None]:
+        """
+        :raises TooMany: if as many logins run as may.
         """
         if self._running >= _MOST_LOGINS:
             raise TooMany(f"{_MOST_LOGINS} logins are running")
         self._running += 1
-        login = {"sasl.username": user, "sasl.password": password}
         try:
-            reader = ClusterReader({**self._services.settings.clients, **login}, self._services.clock)
-            try:
-                await reader.admin.start(timeout_ms=_START_TIMEOUT_MS)
-            except BaseException:
-                await reader.close()
-                raise
-            return reader
+            yield
+        finally:
+            self._running -= 1
+
+    async def open_reader(self, login: Mapping[str, object]) -> ClusterReader:
+        """A reader with the rights of a user.
+
+        :param login: the options of a client with which the user logs in.
+        :raises HeadraceError: if the brokers do not accept the login, or do not answer.
+        """
+        try:
+            async with self.one_login():
+                reader = ClusterReader({**self._services.settings.clients, **login}, self._services.clock)
+                try:
+                    await reader.admin.start(timeout_ms=_START_TIMEOUT_MS)
+                except BaseException:
+                    await reader.close()
+                    raise
+                return reader
         except AuthenticationFailed:
             async with self._failing:
                 await asyncio.sleep(_DELAY_SECONDS)
             raise
         except ValueError as error:
             raise ConsoleError(str(error)) from None
-        finally:
-            self._running -= 1
+
+    async def let_in(
+        self, request: Request, response: Response, user: str, reader: ClusterReader, ends_ms: int | None = None
+    ) -> None:
+        """Begins a session with an id of its own, and ends the session that the browser had.
+
+        :param ends_ms: when the login ends, in milliseconds since 1970; None: it has no end of its own.
+        """
+        services = self._services
+        earlier = find_session(services, request)
+        if earlier is not None:
+            await services.sessions.end(earlier)
+        lasts_ms = None if ends_ms is None else ends_ms - services.clock.wall_ms()
+        session = await services.sessions.begin(user, reader, owns_reader=True, lasts_ms=lasts_ms)
+        services.audit.write(user, address_of(request), "login", {}, "done")
+        write_cookie(request, response, session)
+
+    def login_page(self, request: Request, following: str, error: ConsoleError | HeadraceError) -> Response:
+        """The page for another attempt, after a failed login."""
+        return self._form(request, following, explain(error))
+
+    # -- parts
 
     def _token(self, cookie: str) -> str:
         """The token of a login form: only the console can make it from the browser's cookie."""
@@ -134,10 +168,12 @@ class Entrance:
 
     def _form(self, request: Request, following: str, problem: Problem | None = None, user: str = "") -> Response:
         cookie = secrets.token_urlsafe(32)
+        oidc = self._services.settings.oidc
         context = {
+            "provider": "" if oidc is None else oidc.provider_host,
             **page_context(self._services, None, title="Log in"),
             "csrf_token": self._token(cookie),
-            "next": _local(following),
+            "next": local_path(following),
             "problem": problem,
             "given_user": user,
         }
@@ -147,7 +183,7 @@ class Entrance:
         return response
 
 
-def _local(path: str) -> str:
+def local_path(path: str) -> str:
     """A path of this console: a login must not lead to another site."""
     is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_local else "/"

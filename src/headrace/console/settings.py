@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.console.oidc.settings import OidcSettings
 from headrace.http_endpoints.protection import Protection
 
 
@@ -15,6 +16,7 @@ class Settings:
     :param clients: the options of admin clients, by Kafka's names; with ``needs_login`` without user and password.
     :param sampler: with ``needs_login`` the options of the client that samples the cluster; None: nothing is sampled.
     :param needs_login: whether each visitor logs in with a user of the cluster.
+    :param oidc: the OpenID provider that visitors log in by; None if they log in with a password.
     :param project: the folder of a project of views; None if there is none.
     :param data: the folder for samples and the audit log; None: samples stay in memory, audit lines go to the log.
     :param masks: the names of fields whose values no page shows.
@@ -27,6 +29,7 @@ class Settings:
     clients: Mapping[str, object] = field(default_factory=dict)
     sampler: Mapping[str, object] | None = None
     needs_login: bool = False
+    oidc: OidcSettings | None = None
     project: Path | None = None
     data: Path | None = None
     is_read_only: bool = False

@@ -24,6 +24,7 @@ from headrace.tools.shared.http_options import (
 from headrace.tools.shared.stderr_log import log_to_stderr
 
 if TYPE_CHECKING:
+    from headrace.console.oidc.settings import OidcSettings
     from headrace.console.settings import Settings
 
 _EXAMPLES = """
@@ -32,12 +33,14 @@ headrace console --listen 127.0.0.1:8090 --bootstrap-server kafka1:9092,kafka2:9
 headrace console --project views --read-only
 headrace console --registry http://127.0.0.1:8081 --mask card_number
 headrace console --listen 0.0.0.0:8443 --tls-certificate console.pem --command-config client.properties
+headrace console --command-config client.properties --oidc oidc.properties
 """
 #: The packages of the extra, by a module of each.
 _NEEDED = {"jinja2": "jinja2", "starlette": "starlette", "uvicorn": "uvicorn"}
 #: The logins that a visitor can make.
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_LOGIN = ("sasl.username", "sasl.password", "sasl.plain.username", "sasl.plain.password", "sasl.jaas.config")
+_OWN = ("sasl.username", "sasl.password", "sasl.plain.username", "sasl.plain.password", "sasl.jaas.config")
+_OWN_OAUTH = ("sasl.oauth", "org.apache.kafka.sasl.oauth", "sasl.jaas.config")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,7 +51,7 @@ def parser() -> ArgumentParser:
     parser = new_parser(
         "console",
         "Serve the web console of a cluster and of a project of views. If the cluster needs SASL, each visitor logs in "
-        "with a user of the cluster.",
+        "with a user of the cluster, or by an OpenID provider.",
         _EXAMPLES,
         prints_json=False,
     )
@@ -57,6 +60,9 @@ def parser() -> ArgumentParser:
         help="the address to listen on (default 127.0.0.1:8080); port 0 picks a free port")  # fmt: skip
     add("--allowed-host", metavar="NAME", action="append", default=[],
         help="a further name that browsers may use for the console, such as a proxy's; may be repeated")  # fmt: skip
+    add("--oidc", metavar="FILE", type=Path,
+        help="a properties file with the OpenID provider that visitors log in by, if sasl.mechanism is OAUTHBEARER; "
+        "its secret may be in HEADRACE_CONSOLE_OIDC_CLIENT_SECRET")  # fmt: skip
     add("--project", metavar="DIR", type=Path, help="the folder of a project of views")
     add("--data", metavar="DIR", type=Path,
         help="a folder for samples and the audit log (default: memory, and audit lines on stderr)")  # fmt: skip
@@ -89,19 +95,29 @@ def _settings(options: Namespace) -> Settings:
 
     in_file = {} if options.command_config is None else AdminConfig.select(read_properties(options.command_config))
     needs_login = in_file.get("security.protocol", "").strip().upper().startswith("SASL_")
-    own_login = {name: value for name, value in in_file.items() if name in _LOGIN}
-    if needs_login and (mechanism := in_file.get("sasl.mechanism", "").strip()) not in _MECHANISMS:
-        raise UsageError(f"sasl.mechanism = {mechanism!r}: a visitor can log in by {', '.join(_MECHANISMS)}")
-    checked = {} if own_login or not needs_login else {"sasl.username": "-", "sasl.password": "-"}
+    mechanism = in_file.get("sasl.mechanism", "").strip().upper() if needs_login else ""
+    oidc = _oidc(options, mechanism)
+    if needs_login and oidc is None and mechanism not in _MECHANISMS:
+        raise UsageError(
+            f"sasl.mechanism = {mechanism!r}: a visitor can log in by {', '.join(_MECHANISMS)}, or by OAUTHBEARER with "
+            "--oidc"
+        )
+    has_own_login = any(map(_is_login, in_file))
+    checked: dict[str, object] = {}
+    if needs_login and not has_own_login:
+        checked = {"sasl.username": "-", "sasl.password": "-"}
+        if oidc is not None:
+            checked = {"sasl.oauth.token.provider": lambda: "-"}
     clients = client_options(options, AdminConfig, checked)
-    shared = {name: value for name, value in clients.items() if name not in _LOGIN} if needs_login else clients
+    shared = {name: value for name, value in clients.items() if not _is_login(name)} if needs_login else clients
     host, port = options.listen
     return Settings(
         host=host,
         port=port,
         clients=shared,
-        sampler=clients if own_login else None,
+        sampler=clients if has_own_login else None,
         needs_login=needs_login,
+        oidc=oidc,
         project=options.project,
         data=options.data,
         is_read_only=options.read_only,
@@ -110,6 +126,29 @@ def _settings(options: Namespace) -> Settings:
         allowed_hosts=tuple(options.allowed_host),
         protection=protection_of(options, os.environ),
     )
+
+
+def _is_login(name: str) -> bool:
+    """Whether an option of a client says who logs in."""
+    return name in _OWN or name.startswith(_OWN_OAUTH)
+
+
+def _oidc(options: Namespace, mechanism: str) -> OidcSettings | None:
+    """
+    :param mechanism: how visitors log in at the brokers; empty if they do not.
+    """
+    if options.oidc is None:
+        return None
+    from headrace.console.oidc.settings import read_oidc
+    from headrace.console.protection.hosts import Hosts
+
+    if mechanism != "OAUTHBEARER":
+        raise UsageError("--oidc needs --command-config with security.protocol=SASL_SSL and sasl.mechanism=OAUTHBEARER")
+    found = read_oidc(options.oidc, os.environ)
+    name = found.redirect_origin.partition("://")[2]
+    if not Hosts(options.listen[0], options.allowed_host).allows(name):
+        raise UsageError(f"{options.oidc}: the console does not answer to {name} of redirect.url; add --allowed-host")
+    return found
 
 
 async def _serve(settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """Remembers visitors by a cookie: their user, the reader of the cluster with their rights, and their CSRF token.
 
-Sessions are in memory: a restart of the console ends them. A session ends after 12 hours, or 2 hours without a request.
+Sessions are in memory: a restart of the console ends them. A session ends after 12 hours, 2 hours without a
+request, or with the token that its visitor logged in with.
 There are at most 200; one more ends the session that was idle for longest. The cookie has a random id of 256 bits, and
 scripts cannot read it.
 """
@@ -27,6 +28,7 @@ class Session:
     :ivar user: the user of the cluster; empty if the console asks for no login.
     :ivar owns_reader: whether the reader ends with the session, because only this session uses it.
     :ivar message: a line that the next page shows once.
+    :ivar ends_ms: when the login of the session ends, by the monotonic clock; None: it has no end of its own.
     :ivar streams: how many live pages the session has open.
     :ivar held_secrets: the secrets of the form that waits for confirmation; no page carries them.
     :ivar statements: the last statements of the page SQL, the newest first.
@@ -37,6 +39,7 @@ class Session:
     began_ms: int
     seen_ms: int
     owns_reader: bool = False
+    ends_ms: int | None = None
     message: str = ""
     streams: int = 0
     held_secrets: dict[str, str] = field(default_factory=dict, repr=False)
@@ -73,9 +76,14 @@ class Sessions:
         self._sessions.move_to_end(session.id)
         return session
 
-    async def begin(self, user: str, reader: ClusterReader, *, owns_reader: bool) -> Session:
+    async def begin(
+        self, user: str, reader: ClusterReader, *, owns_reader: bool, lasts_ms: int | None = None
+    ) -> Session:
+        """
+        :param lasts_ms: how long the login is good, if it has an end of its own.
+        """
         now_ms = self._clock.monotonic_ms()
-        session = Session(user, reader, now_ms, now_ms, owns_reader)
+        session = Session(user, reader, now_ms, now_ms, owns_reader, None if lasts_ms is None else now_ms + lasts_ms)
         self._sessions[session.id] = session
         for ended in [each for each in self._sessions.values() if self._has_ended(each)]:
             await self.end(ended)
@@ -94,4 +102,6 @@ class Sessions:
 
     def _has_ended(self, session: Session) -> bool:
         now_ms = self._clock.monotonic_ms()
+        if session.ends_ms is not None and now_ms >= session.ends_ms:
+            return True
         return now_ms - session.seen_ms > IDLE_MS or now_ms - session.began_ms > LONGEST_MS
