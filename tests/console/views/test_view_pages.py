@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from urllib.parse import quote
 
 import pytest
@@ -10,6 +11,7 @@ from console_harness import Elements
 from views_project import HOSTILE
 
 from headrace import Admin, Producer
+from headrace.pipeline.shared_spark.server import SharedSparkServer
 
 
 async def test_the_graph_and_the_views_with_their_versions(console, project):
@@ -34,6 +36,45 @@ async def test_a_view_shows_its_versions_side_by_side_and_its_query_as_written(c
     found = await console.json("/api/views/pages")
     assert [each["topics"] for each in found["definitions"]] == [["clicks"], ["clicks"]]
     assert found["view"]["versions"][0]["offsets"] == [{"topic": "clicks", "partition": 0, "offset": 5}]
+
+
+_EXPLANATION = {
+    "view": "pages",
+    "architecture": "kappa",
+    "way": "combine",
+    "reason": f"counts can be added {HOSTILE}",
+    "refused": [{"way": "append", "why": "the rows change"}],
+    "cost": {
+        "records_read_per_event": 1,
+        "reads": "by its stream",
+        "spark_jobs_per_micro_batch": 1,
+        "work": "the touched keys",
+        "state": "none in Spark",
+    },
+    "warnings": [],
+}
+
+
+async def test_the_plan_is_that_of_the_running_spark(console, project):
+    plans = (await console.json("/api/views/pages"))["plans"]
+    assert [(each["version"], each["lines"]) for each in plans] == [(2, []), (1, [])]
+    assert "'headrace views run' is not running" in plans[0]["unknown"]
+    asked = []
+
+    def answer(request):
+        asked.append(request["view"]["definition"]["query"]["text"].split(" AS")[0])
+        return {"answer": {"problems": [], "explanation": _EXPLANATION}}
+
+    with SharedSparkServer(project.folder, answer):
+        for _ in range(2):  # the second time, the answers are known
+            html = await console.page("/views/pages")
+    assert asked == ["SELECT page, sum(2)", "SELECT page, count(*)"]
+    assert "<script>alert" not in html
+    text = Elements(html).text
+    assert f"why: counts can be added {HOSTILE}" in text
+    assert "not append: the rows change" in text
+    assert "each record is read once: by its stream" in text
+    assert "pyspark" not in sys.modules
 
 
 async def test_two_versions_are_compared_by_text_and_by_rows(console):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.console.pages.page import Page
 from headrace.console.pages.views import status_of
-from headrace.console.problems import NotFound
+from headrace.console.problems import ConsoleError, NotFound
 from headrace.console.request import ConsoleRequest
-from headrace.console.views.model import VIEW_PATH, LogRecord, VersionDefinition, ViewRow
+from headrace.console.views.model import VIEW_PATH, LogRecord, Plan, VersionDefinition, ViewRow
 from headrace.console.views.project import ViewsProblem
 
 if TYPE_CHECKING:
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
 
 _DEAD_LETTERS_SECONDS = 10.0
 _DEAD_LETTERS = 10
+_PLAN_SECONDS = 600.0
+#: The page does not wait longer for Spark: it shows the plan with its next update.
+_PLAN_WAIT_SECONDS = 1.0
+_MOST_PLANS = 4
 
 
 @dataclass(frozen=True)
 class ViewPage:
     """A view with its versions and their definitions, by the number of the version.
 
+    :ivar plans: how the newest versions are kept up to date, why, and at what cost.
     :ivar notes: how publishing and exporting go.
     :ivar dead_letters: the newest records of the dead-letter topics, which say why they are there.
     :ivar dead_letters_problem: why the dead letters cannot be shown; empty if they can.
@@ -31,6 +37,7 @@ class ViewPage:
     view: ViewRow
     is_running: bool
     definitions: tuple[VersionDefinition, ...]
+    plans: tuple[Plan, ...]
     notes: tuple[str, ...]
     dead_letters: tuple[LogRecord, ...]
     dead_letters_problem: str
@@ -53,7 +60,27 @@ async def read(request: ConsoleRequest) -> ViewPage:
     topics = tuple(sorted({topic for each in definitions for topic in each.dead_letter_topics}))
     letters, problem = await _dead_letters(request, topics)
     notes = tuple(note for note in status.notes if note.startswith(f"{name}: "))
-    return ViewPage(view, status.is_running, definitions, notes, letters, problem)
+    versions = sorted((each.version for each in definitions), reverse=True)[:_MOST_PLANS]
+    plans = tuple([await _plan(request, name, version) for version in versions])
+    return ViewPage(view, status.is_running, definitions, plans, notes, letters, problem)
+
+
+async def _plan(request: ConsoleRequest, view: str, version: int) -> Plan:
+    """The plan of a version. It is asked for once, also if nobody waits for it any longer."""
+
+    def ask(opened: Opened) -> Plan:
+        from headrace.console.views.plans import read_plan
+
+        return read_plan(opened, view, version)
+
+    asked = request.services.views.ask_cached(("plan", view, version), ask, _PLAN_SECONDS)
+    try:
+        async with asyncio.timeout(_PLAN_WAIT_SECONDS):
+            return await asked
+    except TimeoutError:
+        return Plan(version, (), "the running Spark is being asked")
+    except ConsoleError as error:
+        return Plan(version, (), str(error))
 
 
 async def _dead_letters(request: ConsoleRequest, topics: tuple[str, ...]) -> tuple[tuple[LogRecord, ...], str]:

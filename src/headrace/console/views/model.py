@@ -149,6 +149,19 @@ class VersionDefinition:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """How a version is kept up to date, why, and what an event costs, as ``headrace views explain`` says it.
+
+    :ivar lines: empty if the plan is not known.
+    :ivar unknown: why the plan is not known; empty if it is.
+    """
+
+    version: int
+    lines: tuple[str, ...]
+    unknown: str
+
+
+@dataclass(frozen=True)
 class Table:
     """The rows of an answer.
 

@@ -19,6 +19,7 @@ from headrace.pipeline.serving.queries.query import QueryService
 class Opened:
     """
     :param log: only for who holds ``log_lock``.
+    :param plan_lock: held by the question about a plan that runs.
     """
 
     here: OpenProject
@@ -27,6 +28,7 @@ class Opened:
     answers: LargeAnswers
     rates: Rates = field(default_factory=Rates)
     log_lock: threading.Lock = field(default_factory=threading.Lock)
+    plan_lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @contextmanager
