@@ -46,3 +46,43 @@ async def test_a_statement_is_answered(window, console_process, example_project)
     await window.get_by_role("region", name="Answer").get_by_text("about").wait_for()
     assert await window.locator(".chart .bar").count() == 3
     assert window.faults == []
+
+
+async def test_a_statement_is_completed_by_keys(window, console_process, example_project):
+    await window.goto(f"{console_process.url}/sql")
+    box, shown = window.get_by_label("Statement that reads"), window.get_by_role("listbox", name="Completions")
+
+    async def words():
+        return [(await each.inner_text()).split() for each in await shown.get_by_role("option").all()]
+
+    await box.press_sequentially("sel")
+    assert await words() == [["SELECT", "keyword"]]
+    await window.keyboard.press("Tab")
+    await box.press_sequentially(" p.")
+    assert await shown.is_hidden(), "p is no view yet"
+    await box.fill("SELECT p. FROM pages p")
+    await box.evaluate("box => box.setSelectionRange(9, 9)")
+    await window.keyboard.press("Control+Space")
+    assert await words() == [["page", "pages"], ["clicks", "pages"]]
+    assert await box.get_attribute("aria-activedescendant") is None
+    await window.keyboard.press("ArrowDown")
+    await window.keyboard.press("ArrowDown")
+    assert await box.get_attribute("aria-activedescendant") == "completion-1"
+    await window.keyboard.press("Enter")
+    assert await box.input_value() == "SELECT p.clicks FROM pages p"
+    await box.fill("SELECT clicks FROM ")
+    await box.press_sequentially("PA")
+    assert await words() == [["pages", "view"]]
+    await window.keyboard.press("Escape")
+    assert await shown.is_hidden()
+    await window.keyboard.press("Control+Space")
+    await shown.get_by_role("option").first.click()
+    assert await box.input_value() == "SELECT clicks FROM pages"
+    await box.press_sequentially(" WHERE page = 'cl")
+    assert await shown.is_hidden(), "nothing completes inside of a text"
+    await box.press_sequentially("' OR")
+    await window.keyboard.press("Enter")
+    assert (await box.input_value()).endswith("' OR\n"), "Enter takes nothing that was not chosen"
+    await window.keyboard.press("Tab")
+    assert await box.evaluate("box => document.activeElement !== box"), "Tab leaves the box"
+    assert window.faults == []

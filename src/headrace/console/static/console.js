@@ -8,3 +8,7 @@ listen(document);
 import { followTail } from "./tail.js";
 
 followTail(document.getElementById("tail"));
+
+import { complete } from "./completion.js";
+
+complete(document.querySelector("textarea[data-tables]"));
