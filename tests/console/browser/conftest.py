@@ -48,8 +48,12 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @pytest.fixture(scope="session")
 def example_broker() -> Iterator[Broker]:
-    """A broker with the topics, records and groups of ``example_cluster.py``."""
-    with Broker() as broker:
+    """A broker with ACLs, and the topics, records and groups of ``example_cluster.py``. Everybody may do everything."""
+    config = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with Broker(config=config) as broker:
         fill(broker.bootstrap_servers)
         yield broker
 
