@@ -28,11 +28,14 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_the_console_shows_the_broker_and_the_broker_goes_on_without_it(tmp_path):
-    with BrokerProcess(tmp_path / "data", "--console", "127.0.0.1:0") as broker:
+    options = ("--console", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+    with BrokerProcess(tmp_path / "data", *options) as broker:
         url, pid = _SAID.search(broker.log).groups()
         assert int(pid) != broker.pid
         with urlopen(f"{url}/api/overview") as answer:
-            (row,) = json.load(answer)["brokers"]
+            overview = json.load(answer)
+        (row,) = overview["brokers"]
+        assert overview["traffic"]["has_source"], "the console was not told where the metrics are"
         assert f"{row['host']}:{row['port']}" == broker.address
         os.kill(int(pid), signal.SIGKILL)
         told = "the console has ended with exit code -9; to start it again: headrace console --listen"

@@ -83,6 +83,19 @@ def test_rows_are_kept_for_a_day_and_names_as_long_as_their_rows(monkeypatch, tm
         assert {name for (name,) in database.execute("SELECT name FROM names")} == {"t", "g", "idle"}
 
 
+def test_a_measure_has_a_row_per_change_and_is_unknown_when_it_is_gone(tmp_path):
+    store = Store(tmp_path)
+    for time_ms, measures in ((0, {"a": 1.5, "b": 2}), (1, {"a": 1.5, "b": None}), (2, {"a": 3}), (3, {"a": 3})):
+        store.add(Sample(time_ms, {}, measures=measures))
+    assert store.measure("a", 0) == [(0, 1.5), (2, 3)]
+    assert store.measure("b", 1) == [(0, 2), (1, None)]
+    store.close()
+    store = Store(tmp_path)
+    store.add(Sample(4, {}))
+    assert at_times([3, 4], store.measure("a", 3), 1) == [(3, 3), (4, None)]
+    store.close()
+
+
 @pytest.mark.parametrize("content", [b"no database at all" * 100, None])
 def test_a_file_that_cannot_be_used_is_an_error(tmp_path, content):
     path = tmp_path / "history.sqlite3"

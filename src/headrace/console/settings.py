@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.console.broker_metrics.source import MetricsSettings
 from headrace.console.oidc.settings import OidcSettings
 from headrace.http_endpoints.protection import Protection
 
@@ -21,6 +22,7 @@ class Settings:
     :param data: the folder for samples and the audit log; None: samples stay in memory, audit lines go to the log.
     :param masks: the names of fields whose values no page shows.
     :param registry: the address of a schema registry; empty if there is none.
+    :param metrics: where the metrics of the brokers are.
     :param allowed_hosts: names, besides the address that is served, that a browser may use for the console.
     """
 
@@ -37,6 +39,7 @@ class Settings:
     registry: str = ""
     allowed_hosts: tuple[str, ...] = ()
     sample_seconds: float = 10.0
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     protection: Protection = field(default_factory=Protection)
 
     @property

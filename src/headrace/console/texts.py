@@ -36,7 +36,8 @@ def duration_text(milliseconds: float | None) -> str:
     for size, unit in _DURATIONS:
         if abs(milliseconds) >= size:
             return f"{milliseconds / size:.3g} {unit}"
-    return f"{milliseconds:.0f} ms"
+    # A request may take less than a millisecond.
+    return f"{milliseconds:.2g} ms" if abs(milliseconds) < 10 else f"{milliseconds:.0f} ms"
 
 
 def when_text(time_ms: float | None) -> str:

@@ -7,10 +7,12 @@ SIGTERM and Ctrl-C end it with exit code 0. A setting that cannot be used and a 
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from headrace.properties import ConfigError
 from headrace.tools.shared.commands import DONE, Output, UsageError, client_options, new_parser, read_properties, run
@@ -24,6 +26,7 @@ from headrace.tools.shared.http_options import (
 from headrace.tools.shared.stderr_log import log_to_stderr
 
 if TYPE_CHECKING:
+    from headrace.console.broker_metrics.source import MetricsSettings
     from headrace.console.oidc.settings import OidcSettings
     from headrace.console.settings import Settings
 
@@ -32,6 +35,7 @@ headrace console
 headrace console --listen 127.0.0.1:8090 --bootstrap-server kafka1:9092,kafka2:9092 --data console-data
 headrace console --project views --read-only
 headrace console --registry http://127.0.0.1:8081 --mask card_number
+headrace console --prometheus http://127.0.0.1:9090 --prometheus-label job=kafka
 headrace console --listen 0.0.0.0:8443 --tls-certificate console.pem --command-config client.properties
 headrace console --command-config client.properties --oidc oidc.properties
 """
@@ -71,9 +75,24 @@ def parser() -> ArgumentParser:
         help="hide the values of fields with this name; may be repeated")  # fmt: skip
     add("--registry", metavar="URL", type=_url,
         help="the schema registry whose schemas records were written with")  # fmt: skip
+    _add_metrics(parser)
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default %(default)s")
     add_http_protection(parser)
     return parser
+
+
+def _add_metrics(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "metrics of the brokers",
+        "For requests per second, p99, versions and the use of quotas. HEADRACE_METRICS_BEARER_TOKEN or "
+        "HEADRACE_METRICS_BASIC_AUTH of the environment is sent to these addresses, and to no others.",
+    )
+    group.add_argument("--prometheus", metavar="URL", type=_plain_url,
+        help="the Prometheus that scrapes the brokers")  # fmt: skip
+    group.add_argument("--prometheus-label", metavar="NAME=VALUE", type=_label, action="append", default=[],
+        help="a label that its series have in Prometheus, such as job=kafka; may be repeated")  # fmt: skip
+    group.add_argument("--broker-metrics", metavar="URL", type=_plain_url, action="append", default=[],
+        help="the metrics endpoint of a broker, instead of a Prometheus; repeat it for each broker")  # fmt: skip
 
 
 def _work(options: Namespace, _: Output) -> int:
@@ -123,6 +142,7 @@ def _settings(options: Namespace) -> Settings:
         is_read_only=options.read_only,
         masks=tuple(options.mask),
         registry=options.registry or "",
+        metrics=_metrics(options),
         allowed_hosts=tuple(options.allowed_host),
         protection=protection_of(options, os.environ),
     )
@@ -151,6 +171,25 @@ def _oidc(options: Namespace, mechanism: str) -> OidcSettings | None:
     return found
 
 
+def _metrics(options: Namespace) -> MetricsSettings:
+    from headrace.console.broker_metrics.source import MetricsSettings
+    from headrace.http_endpoints.access import read_access
+
+    if options.prometheus and options.broker_metrics:
+        raise UsageError("give --prometheus or --broker-metrics, not both")
+    if options.prometheus_label and not options.prometheus:
+        raise UsageError("--prometheus-label needs --prometheus")
+    access = read_access(
+        None,
+        None,
+        os.environ,
+        bearer_variable="HEADRACE_METRICS_BEARER_TOKEN",
+        basic_variable="HEADRACE_METRICS_BASIC_AUTH",
+    )
+    labels = dict(options.prometheus_label)
+    return MetricsSettings(options.prometheus or "", labels, tuple(dict.fromkeys(options.broker_metrics)), access)
+
+
 async def _serve(settings: Settings) -> None:
     from headrace.console.server import serve
 
@@ -161,3 +200,22 @@ def _url(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise ArgumentTypeError(f"{text!r} is not http://HOST:PORT")
     return text
+
+
+def _plain_url(text: str) -> str:
+    """An address without secrets, which other users of the host could read, and without a query."""
+    try:
+        parts = urlsplit(_url(text))
+        is_good = bool(parts.hostname) and parts.port != 0 and text.isascii() and text.isprintable() and " " not in text
+    except ValueError:
+        is_good = False
+    if not is_good or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ArgumentTypeError(f"{text!r} is not http://HOST:PORT/PATH without user, password, query and fragment")
+    return text
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name):
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

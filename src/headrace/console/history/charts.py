@@ -22,7 +22,7 @@ def _bytes_rate(value: float | None) -> str:
     return NOT_KNOWN if value is None else f"{bytes_text(value)}/s"
 
 
-def _records_rate(value: float | None) -> str:
+def _rate(value: float | None) -> str:
     return NOT_KNOWN if value is None else f"{rate_text(value)}/s"
 
 
@@ -30,7 +30,8 @@ _TEXTS: dict[Unit, Callable[[float | None], str]] = {
     "bytes": bytes_text,
     "bytes per second": _bytes_rate,
     "records": count_text,
-    "records per second": _records_rate,
+    "records per second": _rate,
+    "requests per second": _rate,
     "partitions": count_text,
     "milliseconds": duration_text,
 }

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from headrace.console.broker_metrics.measured import Measured
+from headrace.console.broker_metrics.source import metrics_source
 from headrace.console.cluster.reader import ClusterReader
-from headrace.console.history.sample import Sample, TopicRates
+from headrace.console.history.sample import Sample, TopicRates, measure_of_total
 from headrace.console.history.sampler import Sampler
-from headrace.console.history.series import Series, at_times, rates, values
-from headrace.console.history.store import Store
+from headrace.console.history.series import Series, Unit, at_times, rates, values
+from headrace.console.history.store import Row, Store
 from headrace.console.settings import Settings
 from headrace.runtime.clock import Clock
 
 #: The times that a page can show, by their names.
 SPANS_MS = {"15m": 900_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000}
+
+#: The lines of the totals that the brokers' metrics tell.
+_BROKER_LINES: Mapping[str, tuple[str, Unit]] = {
+    "requests": ("Requests answered", "requests per second"),
+    "produce_p99": ("p99 of Produce, slowest broker", "milliseconds"),
+    "fetch_p99": ("p99 of consumers' Fetch with waiting, slowest broker", "milliseconds"),
+    "bytes_in": ("Bytes received by brokers", "bytes per second"),
+    "bytes_out": ("Bytes sent to consumers", "bytes per second"),
+}
 
 
 class GroupLines(NamedTuple):
@@ -36,7 +48,9 @@ class History:
         self._store = Store(settings.data)
         self.sampler: Sampler | None = None
         if reader is not None:
-            self.sampler = Sampler(reader, self._store, clock, settings.sample_seconds)
+            metrics = metrics_source(settings.metrics, clock)
+            self.sampler = Sampler(reader, self._store, clock, settings.sample_seconds, metrics)
+        self._has_metrics = settings.metrics.is_given
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -55,6 +69,11 @@ class History:
         """The last sample; None if there is none yet."""
         return None if self.sampler is None else self.sampler.latest
 
+    @property
+    def measured(self) -> Measured | None:
+        """The last reading of the brokers' metrics; None if they were not read."""
+        return None if self.sampler is None else self.sampler.measured
+
     def rates(self, topic: str) -> TopicRates | None:
         """How fast a topic grows now; None if it is not known."""
         return None if self.sampler is None else self.sampler.rates(topic)
@@ -64,7 +83,8 @@ class History:
 
         :param span: a key of ``SPANS_MS``.
         """
-        rows = await asyncio.to_thread(self._store.totals, self._since(span))
+        since_ms = self._since(span)
+        rows = await asyncio.to_thread(self._store.totals, since_ms)
         records, size, read, lag, offline, under_replicated, disk = (
             [(row[0], row[column]) for row in rows] for column in range(1, 8)
         )
@@ -76,7 +96,20 @@ class History:
             values("Lag of all groups", "records", lag),
             values("Bytes on disk, all replicas", "bytes", disk),
             values("Offline and under-replicated", "partitions", unwell),
+            *(await self._broker_lines([row[0] for row in rows], since_ms)),
         )
+
+    async def _broker_lines(self, times: list[int], since_ms: int) -> list[Series]:
+        """Lines of what the brokers' metrics tell; none if the console does not know where the metrics are."""
+        if not self._has_metrics:
+            return []
+        return [
+            values(title, unit, at_times(times, await self._measure(measure_of_total(total), since_ms), 1))
+            for total, (title, unit) in _BROKER_LINES.items()
+        ]
+
+    async def _measure(self, name: str, since_ms: int) -> list[Row]:
+        return await asyncio.to_thread(self._store.measure, name, since_ms)
 
     async def topic_lines(self, topic: str, span: str) -> tuple[Series, ...]:
         """Lines of a topic. The caller checks that the visitor may see the topic."""

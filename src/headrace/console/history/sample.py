@@ -35,6 +35,7 @@ class Sample:
 
     :ivar groups: by group and topic.
     :ivar replica_bytes: the bytes of all replicas of all topics on all brokers; None if they are not known.
+    :ivar measures: further numbers, by a name that no other number has; None for what is not known now.
     """
 
     time_ms: int
@@ -44,6 +45,7 @@ class Sample:
     offline: int = 0
     under_replicated: int = 0
     replica_bytes: int | None = None
+    measures: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -64,6 +66,11 @@ class Sample:
         return sum(group.lag for group in self.groups.values())
 
 
+def measure_of_total(total: str) -> str:
+    """The name of the measure of a total that the brokers' metrics tell."""
+    return f"brokers/{total}"
+
+
 class TopicRates(NamedTuple):
     """How fast a topic grows, per second. Deleted records do not count against the bytes."""
 
@@ -71,7 +78,7 @@ class TopicRates(NamedTuple):
     bytes: float | None
 
 
-def grown(before: int, now: int) -> int:
+def grown(before: float, now: float) -> float:
     """How much a sum has grown. A topic that was created again begins anew."""
     return now - before if now >= before else 0
 

@@ -1,5 +1,7 @@
 """Samples the cluster every ten seconds: end offsets, sizes, what groups have read, and unwell partitions.
 
+Further sources add measures to a sample: the metrics of the brokers, if the command line names where they are.
+
 The sampler has a client of its own: with the user of ``--command-config``, if the cluster needs a login. So it may
 see more than a visitor; a page shows only topics and groups that its visitor may see. A large cluster is sampled less
 often: a sample takes at most a fiftieth of the time. A cluster that is away leaves a gap, and one line in the log.
@@ -16,9 +18,11 @@ from logging import getLogger
 from headrace.client.admin.types import LogDir, Results
 from headrace.client.errors import BrokerError, HeadraceError
 from headrace.client.types import TopicPartition
+from headrace.console.broker_metrics.measured import ALL_TOTALS, Measured
+from headrace.console.broker_metrics.source import MetricsSource
 from headrace.console.cluster.health import is_under_replicated
 from headrace.console.cluster.reader import ClusterReader, largest_replicas
-from headrace.console.history.sample import GroupSample, Sample, TopicRates, TopicSample, topic_rates
+from headrace.console.history.sample import GroupSample, Sample, TopicRates, TopicSample, measure_of_total, topic_rates
 from headrace.console.history.store import Store
 from headrace.runtime.clock import Clock
 
@@ -36,11 +40,24 @@ _RATE_MS = 20_000
 class Sampler:
     """Samples one cluster. ``latest`` is the last sample; None before the first."""
 
-    def __init__(self, reader: ClusterReader, store: Store, clock: Clock, every_seconds: float) -> None:
+    def __init__(
+        self,
+        reader: ClusterReader,
+        store: Store,
+        clock: Clock,
+        every_seconds: float,
+        metrics: MetricsSource | None = None,
+    ) -> None:
+        """
+        :param metrics: where the metrics of the brokers are.
+        """
         self._reader = reader
         self._store = store
         self._clock = clock
         self._every_seconds = every_seconds
+        self._metrics = metrics
+        #: What the metrics of the brokers told last.
+        self.measured: Measured | None = None
         self._recent: list[Sample] = []
         self._is_failing = False
 
@@ -84,8 +101,10 @@ class Sampler:
             if each.leader_id >= 0
         ]
         partitions = [each for topic in topics.values() for each in topic.partitions]
-        found, log_dirs = await asyncio.gather(
-            self._reader.admin.list_offsets(dict.fromkeys(led, "latest"), timeout_ms=_TIMEOUT_MS), self._log_dirs()
+        found, log_dirs, measures = await asyncio.gather(
+            self._reader.admin.list_offsets(dict.fromkeys(led, "latest"), timeout_ms=_TIMEOUT_MS),
+            self._log_dirs(),
+            self._measures(),
         )
         ends = {at: listed.offset for at, listed in found.ok.items()}
         time_ms = self._clock.wall_ms()
@@ -103,7 +122,14 @@ class Sampler:
             sum(each.leader_id < 0 for each in partitions),
             sum(map(is_under_replicated, partitions)),
             _all_bytes(log_dirs) if log_dirs.ok else None,
+            measures,
         )
+
+    async def _measures(self) -> dict[str, float | None]:
+        if self._metrics is None:
+            return {}
+        self.measured = await self._metrics.read()
+        return {measure_of_total(name): self.measured.totals.get(name) for name in ALL_TOTALS}
 
     async def _log_dirs(self) -> Results[int, dict[str, LogDir]]:
         """The log dirs; empty if the sampler may not see them."""

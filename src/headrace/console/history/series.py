@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 
 from headrace.console.history.sample import grown
 
-Unit = Literal["bytes", "bytes per second", "records", "records per second", "partitions", "milliseconds"]
+Unit = Literal[
+    "bytes", "bytes per second", "records", "records per second", "requests per second", "partitions", "milliseconds"
+]
 MOST_POINTS = 200
 #: Between samples that are farther apart, the console did not run: the line has a gap.
 _GAP_MS = 300_000
@@ -35,13 +37,13 @@ class Series:
         return self.points[-1].value if self.points else None
 
 
-def values(title: str, unit: Unit, rows: Iterable[tuple[int, int | None]]) -> Series:
+def values(title: str, unit: Unit, rows: Iterable[tuple[int, float | None]]) -> Series:
     """A line of values: of several samples between two points, the largest."""
     points = [Point(time_ms, None if value is None else float(value)) for time_ms, value in rows]
     return Series(title, unit, _thinned(points, _largest))
 
 
-def rates(title: str, unit: Unit, rows: Sequence[tuple[int, int | None]]) -> Series:
+def rates(title: str, unit: Unit, rows: Sequence[tuple[int, float | None]]) -> Series:
     """A line of how fast sums grow, per second: of several samples between two points, the mean."""
     points: list[Point] = []
     for (before_ms, before), (time_ms, value) in pairwise(rows):
@@ -51,12 +53,15 @@ def rates(title: str, unit: Unit, rows: Sequence[tuple[int, int | None]]) -> Ser
     return Series(title, unit, _thinned(points, _mean))
 
 
-def at_times(times_ms: Iterable[int], changes: Sequence[tuple[int, ...]], column: int) -> list[tuple[int, int | None]]:
-    """The value at each time, from rows that only tell changes."""
-    found: list[tuple[int, int | None]] = []
-    at, value = 0, None
+def at_times(
+    times_ms: Iterable[int], changes: Sequence[tuple[float | None, ...]], column: int
+) -> list[tuple[int, float | None]]:
+    """The value at each time, from rows that only tell changes: the first column is the time of the change."""
+    found: list[tuple[int, float | None]] = []
+    at = 0
+    value: float | None = None
     for time_ms in times_ms:
-        while at < len(changes) and changes[at][0] <= time_ms:
+        while at < len(changes) and (changes[at][0] or 0) <= time_ms:
             value = changes[at][column]
             at += 1
         found.append((time_ms, value))

@@ -1,10 +1,10 @@
 """Keeps samples in SQLite: the file ``history.sqlite3`` of the data folder, or memory.
 
-A row per sample has the totals of the cluster. A topic, and the progress of a group in a topic, have a row only for
-samples in which they changed, so an idle topic costs nothing. Rows go after a day, or earlier if there are too many;
-the newest row before that time stays, because it tells the state from then on. SQLite uses the space of deleted rows
-again, so the file stays bounded. A crash of the host may lose the last samples, and never damages older ones. A file
-that is not usable is an error at the start of the console.
+A row per sample has the totals of the cluster. A topic, the progress of a group in a topic, and each further measure
+have a row only for samples in which they changed, so an idle topic costs nothing. Rows go after a day, or earlier if
+there are too many; the newest row before that time stays, because it tells the state from then on. SQLite uses the
+space of deleted rows again, so the file stays bounded. A crash of the host may lose the last samples, and never damages
+older ones. A file that is not usable is an error at the start of the console.
 
 All methods block for some milliseconds. The sampler and the pages call them on a thread.
 """
@@ -12,8 +12,9 @@ All methods block for some milliseconds. The sampler and the pages call them on 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
+from math import nan
 from pathlib import Path
 from threading import Lock
 
@@ -39,10 +40,16 @@ CREATE TABLE IF NOT EXISTS groups (
     consumer_group INTEGER, topic INTEGER, time_ms INTEGER, committed INTEGER, lag INTEGER,
     PRIMARY KEY (consumer_group, topic, time_ms)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS measures (
+    measure INTEGER, time_ms INTEGER, value REAL, PRIMARY KEY (measure, time_ms)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS measures_by_time ON measures (time_ms);
 CREATE INDEX IF NOT EXISTS topics_by_time ON topics (time_ms);
 CREATE INDEX IF NOT EXISTS groups_by_time ON groups (time_ms);
 """
 _COLUMNS = ("records", "size_bytes", "read", "lag", "offline", "under_replicated", "replica_bytes")
+#: The tables of changes, with the columns of what has changed.
+_CHANGES = {"topics": "topic", "groups": "consumer_group, topic", "measures": "measure"}
 Row = tuple[int, ...]
 
 
@@ -112,7 +119,19 @@ class Store:
             if before is None or before.groups.get((group, topic)) != found
         ]
         self._database.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?)", groups)
-        self._added += 1 + len(topics) + len(groups)
+        measures = [
+            (self._id(name), sample.time_ms, value)
+            for name, value in _changed(sample.measures, self._measures_before()).items()
+        ]
+        self._database.executemany("INSERT OR REPLACE INTO measures VALUES (?, ?, ?)", measures)
+        self._added += 1 + len(topics) + len(groups) + len(measures)
+
+    def _measures_before(self) -> Mapping[str, float | None]:
+        """The measures of the sample before. Those of an earlier console are not equal to any value."""
+        if self._last is not None:
+            return self._last.measures
+        found = self._database.execute("SELECT name FROM names WHERE id IN (SELECT measure FROM measures)")
+        return {name: nan for (name,) in found}
 
     def _id(self, name: str) -> int:
         if name not in self._ids:
@@ -128,17 +147,17 @@ class Store:
         self._database.execute("DELETE FROM samples WHERE time_ms < ?", (begin_ms,))
         self._forget_gone(sample, begin_ms)
         while True:
-            for table, key in (("topics", "topic"), ("groups", "consumer_group, topic")):
+            for table, key in _CHANGES.items():
                 self._database.execute(
                     f"DELETE FROM {table} WHERE time_ms < ?1 AND ({key}, time_ms) NOT IN "
                     f"(SELECT {key}, max(time_ms) FROM {table} WHERE time_ms <= ?1 GROUP BY {key})",
                     (begin_ms,),
                 )
-            counts = [self._database.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("topics", "groups")]
+            counts = [self._database.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in _CHANGES]
             if sum(counts) <= self._most_rows or begin_ms >= now_ms:
                 return
             (oldest_ms,) = self._database.execute(
-                "SELECT min(time_ms) FROM (SELECT time_ms FROM topics UNION ALL SELECT time_ms FROM groups)"
+                f"SELECT min(time_ms) FROM ({' UNION ALL '.join(f'SELECT time_ms FROM {t}' for t in _CHANGES)})"
                 " WHERE time_ms > ?",
                 (begin_ms,),
             ).fetchone()
@@ -146,17 +165,20 @@ class Store:
 
     def _forget_gone(self, sample: Sample, begin_ms: int) -> None:
         """Deletes the old rows of topics and groups that are gone, and names that nothing uses any more."""
-        alive = {(self._ids[name],) for name in {*sample.topics, *(group for group, _ in sample.groups)}}
+        names = {*sample.topics, *(group for group, _ in sample.groups), *sample.measures}
+        alive = {(self._ids[name],) for name in names}
         self._database.execute("CREATE TEMP TABLE IF NOT EXISTS alive (id INTEGER PRIMARY KEY)")
         self._database.execute("DELETE FROM alive")
         self._database.executemany("INSERT INTO alive VALUES (?)", alive)
-        for table, column in (("topics", "topic"), ("groups", "topic"), ("groups", "consumer_group")):
+        columns = [(table, column) for table, key in _CHANGES.items() for column in key.split(", ")]
+        for table, column in columns:
             self._database.execute(
                 f"DELETE FROM {table} WHERE time_ms < ? AND {column} NOT IN (SELECT id FROM alive)", (begin_ms,)
             )
         self._database.execute(
-            "DELETE FROM names WHERE id NOT IN (SELECT id FROM alive UNION SELECT topic FROM topics UNION "
-            "SELECT topic FROM groups UNION SELECT consumer_group FROM groups)"
+            "DELETE FROM names WHERE id NOT IN (SELECT id FROM alive UNION "
+            + " UNION ".join(f"SELECT {column} FROM {table}" for table, column in columns)
+            + ")"
         )
         self._ids = {name: number for number, name in self._database.execute("SELECT id, name FROM names")}
 
@@ -181,6 +203,10 @@ class Store:
         numbers = (self._ids.get(group), self._ids.get(topic))
         return self._changes("groups", "committed, lag", "consumer_group = ? AND topic = ?", numbers, since_ms)
 
+    def measure(self, name: str, since_ms: int) -> list[Row]:
+        """The changes of a measure, and its state before: time, value."""
+        return self._changes("measures", "value", "measure = ?", (self._ids.get(name),), since_ms)
+
     def _changes(
         self, table: str, columns: str, condition: str, values: Iterable[int | None], since_ms: int
     ) -> list[Row]:
@@ -192,3 +218,9 @@ class Store:
     def _rows(self, statement: str, values: tuple[int | None, ...]) -> list[Row]:
         with self._lock, closing(self._database.execute(statement, values)) as found:
             return found.fetchall()
+
+
+def _changed(now: Mapping[str, float | None], before: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The measures that have changed. The value of a measure that is gone is not known any more."""
+    changed = {name: value for name, value in now.items() if name not in before or before[name] != value}
+    return changed | {name: None for name, value in before.items() if name not in now and value is not None}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from headrace.client.admin.types import LogDir, Results, TopicDescription
+from headrace.client.admin.types import LogDir, TopicDescription
 from headrace.client.errors import BrokerError, HeadraceError
 from headrace.client.types import Node
+from headrace.console.broker_metrics.measured import Measured
 from headrace.console.cluster.health import Health, health_of
 from headrace.console.cluster.reader import ClusterReader
 from headrace.console.history.series import Series
@@ -33,6 +34,7 @@ class BrokerRow:
     """A broker.
 
     :ivar leaders: the partitions that the broker leads, of those that the user may see.
+    :ivar version: its software; None if its metrics are not read.
     :ivar problem: why its disks are not known.
     """
 
@@ -41,10 +43,30 @@ class BrokerRow:
     port: int
     rack: str | None
     is_controller: bool
+    version: str | None
     leaders: int
     replicas: int
     disks: tuple[Disk, ...]
     problem: str
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Holds the numbers of the brokers' metrics. Numbers are None if they are not known.
+
+    :ivar has_source: whether the console knows where the metrics are.
+    :ivar requests_per_second: of all brokers.
+    :ivar produce_p99_ms, fetch_p99_ms: of the slowest broker; the time of a Fetch contains its waiting for records.
+    :ivar problems: the addresses that did not answer, and why.
+    """
+
+    has_source: bool
+    requests_per_second: float | None
+    produce_p99_ms: float | None
+    fetch_p99_ms: float | None
+    bytes_in_per_second: float | None
+    bytes_out_per_second: float | None
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,6 +84,7 @@ class Overview:
     internal_topics: int
     health: Health
     metadata_version: int | None
+    traffic: Traffic
     lines: tuple[Series, ...]
 
 
@@ -78,12 +101,21 @@ async def read(request: ConsoleRequest) -> Overview:
             for broker_id in partition.replicas:
                 replicas[broker_id] = replicas.get(broker_id, 0) + 1
     controller_id = None if found.controller is None else found.controller.id
+    measured = request.services.history.measured
+    versions = {} if measured is None else measured.versions
     version = features.finalized.get("metadata.version")
     return Overview(
         found.cluster_id,
         controller_id,
         tuple(
-            _broker_row(node, controller_id, leaders.get(node.id, 0), replicas.get(node.id, 0), log_dirs)
+            _broker_row(
+                node,
+                controller_id,
+                versions.get(node.id),
+                leaders.get(node.id, 0),
+                replicas.get(node.id, 0),
+                log_dirs.get(node.id),
+            )
             for node in found.brokers
         ),
         tuple(sorted({node.rack for node in found.brokers if node.rack})),
@@ -91,6 +123,7 @@ async def read(request: ConsoleRequest) -> Overview:
         sum(topic.is_internal for topic in topics.values()),
         health_of(topics.values(), await _min_isr(cluster, topics)),
         None if version is None else version.highest,
+        _traffic(measured, has_source=request.services.settings.metrics.is_given),
         await request.services.history.cluster_lines(request.text("span")),
     )
 
@@ -103,18 +136,36 @@ async def _min_isr(cluster: ClusterReader, topics: dict[str, TopicDescription]) 
         return {}
 
 
+def _traffic(measured: Measured | None, *, has_source: bool) -> Traffic:
+    totals = {} if measured is None else measured.totals
+    return Traffic(
+        has_source,
+        totals.get("requests"),
+        totals.get("produce_p99"),
+        totals.get("fetch_p99"),
+        totals.get("bytes_in"),
+        totals.get("bytes_out"),
+        () if measured is None else measured.problems,
+    )
+
+
 def _broker_row(
-    node: Node, controller_id: int | None, leaders: int, replicas: int, log_dirs: Results[int, dict[str, LogDir]]
+    node: Node,
+    controller_id: int | None,
+    version: str | None,
+    leaders: int,
+    replicas: int,
+    found: dict[str, LogDir] | HeadraceError | None,
 ) -> BrokerRow:
-    found = log_dirs.get(node.id)
     disks: tuple[Disk, ...] = ()
     problem = ""
     if isinstance(found, HeadraceError):
         problem = str(found)
     elif found is not None:
         disks = tuple(_disk(log_dir) for log_dir in found.values())
+    is_controller = node.id == controller_id
     return BrokerRow(
-        node.id, node.host, node.port, node.rack, node.id == controller_id, leaders, replicas, disks, problem
+        node.id, node.host, node.port, node.rack, is_controller, version, leaders, replicas, disks, problem
     )
 
 

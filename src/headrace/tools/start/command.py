@@ -212,7 +212,11 @@ def _console(broker: Broker, options: argparse.Namespace, listener: str) -> Abst
         return nullcontext()
     from headrace.tools.start.console_beside import address_text, console_beside
 
-    return console_beside(options, [address_text(*broker.endpoints[listener])])
+    exporter = broker.metrics_exporter
+    # The console does not know the certificate or the secret of an endpoint that others can reach.
+    is_plain = exporter is not None and not broker.config.optional_str("headrace.metrics.ssl.certificate.location")
+    metrics = [address_text(*exporter.endpoint)] if exporter is not None and is_plain else []
+    return console_beside(options, [address_text(*broker.endpoints[listener])], metrics)
 
 
 def _ask_to_stop(stopping: asyncio.Event) -> None:

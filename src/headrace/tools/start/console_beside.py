@@ -54,8 +54,12 @@ def address_text(host: str, port: int) -> str:
 
 
 @asynccontextmanager
-async def console_beside(options: argparse.Namespace, addresses: Iterable[str]) -> AsyncIterator[None]:
+async def console_beside(
+    options: argparse.Namespace, addresses: Iterable[str], metrics: Iterable[str] = ()
+) -> AsyncIterator[None]:
     """Keeps a console for the brokers at the addresses, if ``--console`` asks for one.
+
+    :param metrics: the addresses of the brokers' metrics.
 
     :raises ConsoleNotStarted: if the console does not serve.
     """
@@ -64,6 +68,7 @@ async def console_beside(options: argparse.Namespace, addresses: Iterable[str]) 
         return
     words = ["console", "--listen", options.console, "--bootstrap-server", ",".join(addresses)]
     words += [] if options.console_config is None else ["--command-config", str(options.console_config)]
+    words += [word for each in metrics for word in ("--broker-metrics", f"http://{each}/metrics")]
     words += ["--log-level", options.log_level]
     # In a process session of its own, so that only the parent gets Ctrl-C.
     process = await asyncio.create_subprocess_exec(

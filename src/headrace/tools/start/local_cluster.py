@@ -45,10 +45,10 @@ from headrace.coordination.tree.caller import digest_of
 from headrace.coordination.tree.store import write_private
 from headrace.coordination.znodes import ControllerRegistration
 from headrace.event_loop import new_event_loop
-from headrace.properties import parse_overrides, to_properties
+from headrace.properties import parse_overrides, read_properties_file, to_properties
 from headrace.tools.shared.served_tree import TreeNotServed, served_tree
 from headrace.tools.start.children import HEADRACE, dying_with_parent
-from headrace.tools.start.console_beside import ConsoleNotStarted, console_beside
+from headrace.tools.start.console_beside import ConsoleNotStarted, address_text, console_beside
 
 logger = getLogger("headrace")
 
@@ -58,6 +58,7 @@ _LOGIN_FILE = "brokers.login"
 _SECRETS_FILE = "brokers.secrets"
 _CANNOT_START = 2
 _FIRST_ID = 1
+_METRICS_CERTIFICATE = "headrace.metrics.ssl.certificate.location"
 
 
 class ClusterError(Exception):
@@ -174,6 +175,17 @@ class _LocalCluster:
                 arguments += ["-o", f"{name}={text}"]
         return arguments
 
+    def _metrics_addresses(self) -> list[str]:
+        """The addresses of the brokers' metrics, if the ports are known and the console needs no certificate."""
+        options = self._options
+        if options.metrics is None or options.console is None:
+            return []
+        given = {} if options.config is None else read_properties_file(options.config)
+        host, port = _address(options.metrics)
+        if not port or _METRICS_CERTIFICATE in given | parse_overrides(options.overrides):
+            return []
+        return [address_text(host, port + number) for number in range(options.brokers)]
+
     def _broker_id(self, number: int) -> int | None:
         """The id of a broker; None if ZooKeeper assigns ids."""
         if self._options.broker_id is not None:
@@ -189,7 +201,7 @@ class _LocalCluster:
         try:
             addresses = await self._all_ready()
             try:
-                async with console_beside(self._options, addresses):
+                async with console_beside(self._options, addresses, self._metrics_addresses()):
                     return await self._serve_until_stopped(addresses, asyncio.gather(*deaths))
             except ConsoleNotStarted:
                 await self._stop_brokers()
