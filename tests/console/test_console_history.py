@@ -17,7 +17,7 @@ from headrace.console.history import store as store_module
 from headrace.console.history.charts import chart
 from headrace.console.history.sample import GroupSample, Sample, TopicSample
 from headrace.console.history.sampler import Sampler
-from headrace.console.history.series import MOST_POINTS, Point, Series, at_times, rates, values
+from headrace.console.history.series import MOST_POINTS, Point, Series, at_times, rates, time_lags, values
 from headrace.console.history.store import Store
 from headrace.properties import ConfigError
 from headrace.testing import ManualClock
@@ -110,6 +110,22 @@ def test_a_file_that_cannot_be_used_is_an_error(tmp_path, content):
 def test_rates_are_per_second_and_gaps_stay_gaps():
     line = rates("r", "records per second", [(0, 0), (10_000, 50), (20_000, 50), (30_000, 10), (900_000, 20)])
     assert [point.value for point in line.points] == [5.0, 0.0, 0.0, None]
+
+
+@pytest.mark.parametrize(
+    ("lag", "age"), [(0, 0.0), (5, 5_000.0), (10, 10_000.0), (25, 15_000.0), (40, 20_000.0), (41, None), (None, None)]
+)
+def test_a_time_lag_is_estimated_from_the_time_at_which_the_end_was_where_the_reader_is(lag, age):
+    times = [0, 10_000, 20_000, 30_000]
+    ends = [(0, 60), (10_000, 60), (20_000, 90), (30_000, 100)]
+    # 40 behind is 60, which was the end at 10 s; 41 behind was written before the first sample.
+    assert time_lags(times, ends, [(time_ms, lag) for time_ms in times])[-1] == (30_000, age)
+
+
+def test_a_topic_that_was_created_again_has_no_older_times():
+    times = [0, 10_000, 20_000]
+    ends = [(0, 500), (10_000, 0), (20_000, 8)]
+    assert time_lags(times, ends, [(0, 0), (10_000, None), (20_000, 4)])[-1] == (20_000, 5_000.0)
 
 
 def test_long_lines_are_thinned():

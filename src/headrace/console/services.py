@@ -64,8 +64,9 @@ class Services:
         self._sampling = self.reader
         if settings.needs_login and settings.sampler is not None:
             self._sampling = ClusterReader(settings.sampler, self.clock)
-        self.history = History(settings, self.clock, self._sampling)
         self.views = ViewsProject(settings.project, self.clock, needs_login=settings.needs_login)
+        sampled_views = None if settings.project is None or settings.needs_login else self.views
+        self.history = History(settings, self.clock, self._sampling, sampled_views)
 
     def metric_values(self) -> ConsoleValues:
         """Returns the values of ``/metrics``."""
@@ -76,8 +77,8 @@ class Services:
 
     async def close(self) -> None:
         await self.records.close()
-        await self.views.close()
         await self.history.close()
+        await self.views.close()
         await self.sessions.close()
         for reader in {self.reader, self._sampling}:
             if reader is not None:

@@ -11,6 +11,7 @@ from console_harness import Elements
 from views_project import HOSTILE
 
 from headrace import Admin, Producer
+from headrace.client.types import TopicPartition
 from headrace.pipeline.shared_spark.server import SharedSparkServer
 
 
@@ -75,6 +76,25 @@ async def test_the_plan_is_that_of_the_running_spark(console, project):
     assert "not append: the rows change" in text
     assert "each record is read once: by its stream" in text
     assert "pyspark" not in sys.modules
+
+
+async def test_a_view_shows_the_age_and_the_lag_of_its_versions_over_time(console, broker):
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        if "clicks" not in admin.list_topics():
+            admin.create_topic("clicks", num_partitions=1)
+        end = admin.list_offsets({TopicPartition("clicks", 0): "latest"}).value(TopicPartition("clicks", 0)).offset
+    await console.services.history.sampler.sample()
+    lines = {line["title"]: line["points"] for line in (await console.json("/api/views/pages"))["lines"]}
+    assert list(lines) == ["Age of v1", "Lag of v1", "Age of v2", "Lag of v2"]
+    assert 0 <= lines["Age of v1"][-1]["value"] < 60_000
+    assert lines["Lag of v1"][-1]["value"] == max(0, end - 5)
+    assert "Lag of v2: now" in await console.page("/views/pages?span=24h")
+
+
+async def test_a_console_with_a_login_samples_no_views(open_console, project, broker):
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    console = await open_console(project=project.folder, needs_login=True, clients=servers, sampler=servers)
+    assert (await console.services.history.sampler.sample()).measures == {}
 
 
 async def test_two_versions_are_compared_by_text_and_by_rows(console):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.console.broker_metrics.measured import Measured
 from headrace.console.broker_metrics.source import metrics_source
 from headrace.console.cluster.reader import ClusterReader
-from headrace.console.history.sample import Sample, TopicRates, measure_of_total
+from headrace.console.history.sample import Sample, TopicRates, measure_of_total, measure_of_version
 from headrace.console.history.sampler import Sampler
-from headrace.console.history.series import Series, Unit, at_times, rates, values
+from headrace.console.history.series import Series, Unit, at_times, rates, time_lags, values
 from headrace.console.history.store import Row, Store
 from headrace.console.settings import Settings
+from headrace.console.views.project import ViewsProject
 from headrace.runtime.clock import Clock
 
 #: The times that a page can show, by their names.
@@ -34,14 +35,18 @@ class GroupLines(NamedTuple):
 
     read: Series
     lag: Series
+    time_lag: Series
 
 
 class History:
     """The samples of one console. Without a client that may sample, there are none, and all lines are empty."""
 
-    def __init__(self, settings: Settings, clock: Clock, reader: ClusterReader | None) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, reader: ClusterReader | None, views: ViewsProject | None = None
+    ) -> None:
         """
         :param reader: the cluster as the sampler may see it; None: nothing is sampled.
+        :param views: the project of views; None if there is none.
         :raises ConfigError: if the file of the samples cannot be used.
         """
         self._clock = clock
@@ -49,7 +54,7 @@ class History:
         self.sampler: Sampler | None = None
         if reader is not None:
             metrics = metrics_source(settings.metrics, clock)
-            self.sampler = Sampler(reader, self._store, clock, settings.sample_seconds, metrics)
+            self.sampler = Sampler(reader, self._store, clock, settings.sample_seconds, metrics, views)
         self._has_metrics = settings.metrics.is_given
         self._running: asyncio.Task[None] | None = None
 
@@ -127,10 +132,28 @@ class History:
         since_ms = self._since(span)
         times = await asyncio.to_thread(self._store.times, since_ms)
         rows = await asyncio.to_thread(self._store.group, group, topic, since_ms)
+        written = await asyncio.to_thread(self._store.topic, topic, since_ms)
+        lags = at_times(times, rows, 2)
+        ages = time_lags(times, at_times(times, written, 1), lags)
         return GroupLines(
             rates(f"Records of {topic} read by {group}", "records per second", at_times(times, rows, 1)),
-            values(f"Lag of {group} in {topic}", "records", at_times(times, rows, 2)),
+            values(f"Lag of {group} in {topic}", "records", lags),
+            values(f"Time lag of {group} in {topic}, estimated", "milliseconds", ages),
         )
+
+    async def view_lines(self, view: str, versions: Iterable[int], span: str) -> tuple[Series, ...]:
+        """Lines of the age and the lag of versions of a view."""
+        since_ms = self._since(span)
+        times = await asyncio.to_thread(self._store.times, since_ms)
+        lines: list[Series] = []
+        for version in versions:
+            ages = await self._measure(measure_of_version(view, version, "age"), since_ms)
+            behind = await self._measure(measure_of_version(view, version, "behind"), since_ms)
+            lines += [
+                values(f"Age of v{version}", "milliseconds", at_times(times, ages, 1)),
+                values(f"Lag of v{version}", "records", at_times(times, behind, 1)),
+            ]
+        return tuple(lines)
 
     def _since(self, span: str) -> int:
         return self._clock.wall_ms() - SPANS_MS[span]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class TopicSample(NamedTuple):
@@ -69,6 +69,11 @@ class Sample:
 def measure_of_total(total: str) -> str:
     """The name of the measure of a total that the brokers' metrics tell."""
     return f"brokers/{total}"
+
+
+def measure_of_version(view: str, version: int, what: Literal["age", "behind"]) -> str:
+    """The name of the measure of a version: its age in milliseconds, or the records that it has not read."""
+    return f"views/{view}/{version}/{what}"
 
 
 class TopicRates(NamedTuple):

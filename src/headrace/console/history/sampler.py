@@ -1,6 +1,7 @@
 """Samples the cluster every ten seconds: end offsets, sizes, what groups have read, and unwell partitions.
 
-Further sources add measures to a sample: the metrics of the brokers, if the command line names where they are.
+Further sources add measures to a sample: the metrics of the brokers, if the command line names where they are, and the
+catalog of a project of views.
 
 The sampler has a client of its own: with the user of ``--command-config``, if the cluster needs a login. So it may
 see more than a visitor; a page shows only topics and groups that its visitor may see. A large cluster is sampled less
@@ -14,6 +15,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable
 from logging import getLogger
+from typing import TYPE_CHECKING
 
 from headrace.client.admin.types import LogDir, Results
 from headrace.client.errors import BrokerError, HeadraceError
@@ -24,7 +26,12 @@ from headrace.console.cluster.health import is_under_replicated
 from headrace.console.cluster.reader import ClusterReader, largest_replicas
 from headrace.console.history.sample import GroupSample, Sample, TopicRates, TopicSample, measure_of_total, topic_rates
 from headrace.console.history.store import Store
+from headrace.console.problems import ConsoleError
+from headrace.console.views.project import ViewsProject
 from headrace.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from headrace.console.views.opened import Opened
 
 logger = getLogger(__name__)
 _TIMEOUT_MS = 5_000
@@ -47,15 +54,19 @@ class Sampler:
         clock: Clock,
         every_seconds: float,
         metrics: MetricsSource | None = None,
+        views: ViewsProject | None = None,
     ) -> None:
         """
         :param metrics: where the metrics of the brokers are.
+        :param views: the project of views; None if there is none.
         """
         self._reader = reader
         self._store = store
         self._clock = clock
         self._every_seconds = every_seconds
         self._metrics = metrics
+        self._views = views
+        self._reading_views: asyncio.Task[dict[str, float | None]] | None = None
         #: What the metrics of the brokers told last.
         self.measured: Measured | None = None
         self._recent: list[Sample] = []
@@ -101,10 +112,11 @@ class Sampler:
             if each.leader_id >= 0
         ]
         partitions = [each for topic in topics.values() for each in topic.partitions]
-        found, log_dirs, measures = await asyncio.gather(
+        found, log_dirs, measures, of_views = await asyncio.gather(
             self._reader.admin.list_offsets(dict.fromkeys(led, "latest"), timeout_ms=_TIMEOUT_MS),
             self._log_dirs(),
             self._measures(),
+            self._of_views(),
         )
         ends = {at: listed.offset for at, listed in found.ok.items()}
         time_ms = self._clock.wall_ms()
@@ -122,7 +134,7 @@ class Sampler:
             sum(each.leader_id < 0 for each in partitions),
             sum(map(is_under_replicated, partitions)),
             _all_bytes(log_dirs) if log_dirs.ok else None,
-            measures,
+            measures | of_views,
         )
 
     async def _measures(self) -> dict[str, float | None]:
@@ -130,6 +142,18 @@ class Sampler:
             return {}
         self.measured = await self._metrics.read()
         return {measure_of_total(name): self.measured.totals.get(name) for name in ALL_TOTALS}
+
+    async def _of_views(self) -> dict[str, float | None]:
+        """The measures of the views. A database that does not answer delays a sample once, for some seconds."""
+        if self._views is None:
+            return {}
+        if self._reading_views is None:
+            self._reading_views = asyncio.create_task(_read_views(self._views))
+            await asyncio.wait({self._reading_views}, timeout=_TIMEOUT_MS / 1_000)
+        if not self._reading_views.done():
+            return {}
+        found, self._reading_views = self._reading_views.result(), None
+        return found
 
     async def _log_dirs(self) -> Results[int, dict[str, LogDir]]:
         """The log dirs; empty if the sampler may not see them."""
@@ -164,6 +188,21 @@ class Sampler:
             return [group.group_id for group in (await self._reader.groups())[:_MOST_GROUPS]]
         except BrokerError:
             return ()
+
+
+async def _read_views(views: ViewsProject) -> dict[str, float | None]:
+    """The measures of the views; none if the project does not answer, or visitors with a login may not see it."""
+
+    def ask(opened: Opened) -> dict[str, float | None]:
+        from headrace.console.views.sampling import sample_versions
+
+        return sample_versions(opened)
+
+    try:
+        return await views.ask(ask)
+    except ConsoleError as error:
+        logger.debug("the views are not sampled: %s", error)
+        return {}
 
 
 def _all_bytes(log_dirs: Results[int, dict[str, LogDir]]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -66,6 +67,38 @@ def at_times(
             at += 1
         found.append((time_ms, value))
     return found
+
+
+def time_lags(
+    times_ms: Sequence[int], ends: Sequence[tuple[int, float | None]], lags: Sequence[tuple[int, float | None]]
+) -> list[tuple[int, float | None]]:
+    """Estimates the age of the next record to read, at each time, from the end and the lag of a topic at these times.
+
+    The record was written when the end was where the reader is now. Between two samples, records count as written
+    evenly. The age is not known if the record was written before the first time.
+    """
+    found: list[tuple[int, float | None]] = []
+    known: list[float] = []
+    known_ms: list[int] = []
+    for time_ms, (_, end), (_, lag) in zip(times_ms, ends, lags, strict=True):
+        if end is not None and known and end < known[-1]:
+            known, known_ms = [], []  # The topic was created again.
+        if end is not None:
+            known.append(end)
+            known_ms.append(time_ms)
+        found.append((time_ms, None if end is None or lag is None else _age(known, known_ms, end - lag)))
+    return found
+
+
+def _age(ends: list[float], times_ms: list[int], read: float) -> float | None:
+    """How long ago the end was at the offset that was read."""
+    after = bisect_right(ends, read)
+    if after == len(ends):
+        return 0.0
+    if after == 0:
+        return None
+    part = (read - ends[after - 1]) / (ends[after] - ends[after - 1])
+    return times_ms[-1] - (times_ms[after - 1] + part * (times_ms[after] - times_ms[after - 1]))
 
 
 def _thinned(points: list[Point], joined: Callable[[list[float]], float]) -> tuple[Point, ...]:

@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.console.history.series import Series
 from headrace.console.pages.page import Page
+from headrace.console.pages.span import SPAN
 from headrace.console.pages.views import status_of
 from headrace.console.problems import ConsoleError, NotFound
 from headrace.console.request import ConsoleRequest
@@ -22,6 +24,7 @@ _PLAN_SECONDS = 600.0
 #: The page does not wait longer for Spark: it shows the plan with its next update.
 _PLAN_WAIT_SECONDS = 1.0
 _MOST_PLANS = 4
+_VERSIONS_WITH_LINES = 4
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class ViewPage:
     :ivar notes: how publishing and exporting go.
     :ivar dead_letters: the newest records of the dead-letter topics, which say why they are there.
     :ivar dead_letters_problem: why the dead letters cannot be shown; empty if they can.
+    :ivar lines: the age and the lag of the newest versions over time.
     """
 
     view: ViewRow
@@ -41,6 +45,7 @@ class ViewPage:
     notes: tuple[str, ...]
     dead_letters: tuple[LogRecord, ...]
     dead_letters_problem: str
+    lines: tuple[Series, ...]
 
 
 async def read(request: ConsoleRequest) -> ViewPage:
@@ -62,7 +67,9 @@ async def read(request: ConsoleRequest) -> ViewPage:
     notes = tuple(note for note in status.notes if note.startswith(f"{name}: "))
     versions = sorted((each.version for each in definitions), reverse=True)[:_MOST_PLANS]
     plans = tuple([await _plan(request, name, version) for version in versions])
-    return ViewPage(view, status.is_running, definitions, plans, notes, letters, problem)
+    newest = [each.version for each in view.versions][-_VERSIONS_WITH_LINES:]
+    lines = await request.services.history.view_lines(name, newest, request.text("span"))
+    return ViewPage(view, status.is_running, definitions, plans, notes, letters, problem, lines)
 
 
 async def _plan(request: ConsoleRequest, view: str, version: int) -> Plan:
@@ -99,4 +106,4 @@ async def _dead_letters(request: ConsoleRequest, topics: tuple[str, ...]) -> tup
         return (), str(error) or "timeout"
 
 
-PAGE = Page(VIEW_PATH, "View {view}", read, "view.html", section="/views", live_seconds=2)
+PAGE = Page(VIEW_PATH, "View {view}", read, "view.html", query=(SPAN,), section="/views", live_seconds=2)
