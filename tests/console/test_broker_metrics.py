@@ -10,13 +10,15 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from console_harness import Elements
 
-from headrace import Broker, Producer, __version__
+from headrace import Admin, Broker, Producer, __version__
+from headrace.client.admin.quotas import DEFAULT, QuotaEntity
 from headrace.console.broker_metrics import endpoints, fetching
 from headrace.console.broker_metrics.endpoints import Endpoints
 from headrace.console.broker_metrics.fetching import NoAnswer, fetch
 from headrace.console.broker_metrics.measured import QuotaUse
 from headrace.console.broker_metrics.prometheus import Prometheus
 from headrace.console.broker_metrics.source import MetricsSettings
+from headrace.console.cluster.quota_uses import live_uses
 from headrace.http_endpoints.access import Access
 from headrace.testing import ManualClock
 from headrace.tools.console import main
@@ -116,6 +118,50 @@ async def test_rates_are_the_growth_of_all_brokers_and_a_fetch_counts_once():
     clock.advance(10_000)
     away = await source.read()
     assert (away.totals["requests"], len(away.problems)) == (None, 2)
+
+
+async def test_the_page_of_quotas_shows_the_use_of_each_limit(open_console, broker):
+    host, port = broker.core.metrics_exporter.endpoint
+    limits = {QuotaEntity(client_id="limited"): 2_000.0, QuotaEntity(client_id=DEFAULT): 1e9}
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.alter_client_quotas({entity: {"producer_byte_rate": limit} for entity, limit in limits.items()})
+        for client_id in ("limited", "limited", "free"):
+            with Producer(bootstrap_servers=broker.bootstrap_servers, client_id=client_id) as producer:
+                producer.send("measured", value=b"x" * 4_000).result()
+        console = await open_console(metrics=MetricsSettings(endpoints=(f"http://{host}:{port}/metrics",)))
+        await console.services.history.sampler.sample()
+        found = await console.json("/api/security/quotas?sort=value")
+        admin.alter_client_quotas({entity: {"producer_byte_rate": None} for entity in limits})
+    limited, default = (row["live"] for row in found["quotas"]["rows"])
+    assert (limited["clients"], limited["busiest"]) == (1, "limited")
+    assert limited["value"] > 0
+    assert default["value"] > 0
+    assert (found["has_source"], found["measured_ms"] > 0) == (True, True)
+    assert "Quotas are per broker" in Elements(await console.page("/security/quotas")).text
+
+
+def test_the_limit_that_counts_is_the_most_special_one():
+    key, limits = "producer_byte_rate", {"producer_byte_rate": 1.0}
+    entities = [("ann", DEFAULT), (DEFAULT, "app"), ("ann", None), (DEFAULT, None), (None, DEFAULT)]
+    uses = [("ann", "app"), ("bob", "app"), ("ann", ""), ("bob", ""), ("eve", ""), ("", "app")]
+    found = live_uses(
+        {QuotaEntity(*entity): limits for entity in entities},
+        [QuotaUse(user, client_id, key, float(at), None) for at, (user, client_id) in enumerate(uses)],
+    )
+    assert {(entity.user, entity.client_id): (use.clients, use.busiest) for (entity, _), use in found.items()} == {
+        ("ann", DEFAULT): (1, "ann app"),
+        (DEFAULT, "app"): (1, "bob app"),
+        ("ann", None): (1, "ann"),
+        (DEFAULT, None): (2, "eve"),
+        (None, DEFAULT): (1, "app"),
+    }
+    assert live_uses({QuotaEntity("ann"): {"consumer_byte_rate": 1.0}}, [QuotaUse("ann", "", key, 1.0, None)]) == {}
+
+
+async def test_without_metrics_the_page_of_quotas_says_how_to_get_the_use(console):
+    found = await console.json("/api/security/quotas")
+    assert (found["has_source"], found["measured_ms"]) == (False, None)
+    assert "The use of quotas is in the metrics" in Elements(await console.page("/security/quotas")).text
 
 
 async def test_quotas_are_those_of_the_broker_where_the_client_uses_most():
