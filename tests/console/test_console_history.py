@@ -83,6 +83,25 @@ def test_rows_are_kept_for_a_day_and_names_as_long_as_their_rows(monkeypatch, tm
         assert {name for (name,) in database.execute("SELECT name FROM names")} == {"t", "g", "idle"}
 
 
+def test_internal_topics_are_in_no_total():
+    topics = {"t": TopicSample(5, 50), "__internal": TopicSample(7, 70)}
+    groups = {("g", "t"): GroupSample(4, 1), ("g", "__internal"): GroupSample(5, 2)}
+    found = Sample(0, topics, frozenset({"__internal"}), groups)
+    assert (found.records, found.size_bytes, found.read, found.lag) == (5, 50, 4, 1)
+
+
+async def test_the_overview_tells_the_internal_topics(console, broker):
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("one-of-users")
+        admin.alter_group_offsets("g", {TopicPartition("one-of-users", 0): 0})
+        internal = sum(topic.is_internal for topic in admin.describe_topics().ok.values())
+    assert internal >= 1
+    assert (await console.json("/api/overview"))["internal_topics"] == internal
+    page = Elements(await console.page("/"))
+    assert "Internal topics" in page.text
+    assert "/topics?internal=true" in [each["href"] for each in page.named("a")]
+
+
 def test_a_measure_has_a_row_per_change_and_is_unknown_when_it_is_gone(tmp_path):
     store = Store(tmp_path)
     for time_ms, measures in ((0, {"a": 1.5, "b": 2}), (1, {"a": 1.5, "b": None}), (2, {"a": 3}), (3, {"a": 3})):

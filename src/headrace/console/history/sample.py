@@ -63,7 +63,7 @@ class Sample:
 
     @property
     def lag(self) -> int:
-        return sum(group.lag for group in self.groups.values())
+        return sum(group.lag for (_, topic), group in self.groups.items() if topic not in self.internal)
 
 
 def measure_of_total(total: str) -> str:
