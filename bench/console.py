@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import console_pages
 import console_tail
 import servers
 from report import Row, Table
@@ -128,6 +129,8 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tail-seconds", type=float, default=30.0, help="how long a tail is followed in Chromium")
+    parser.add_argument("--visits", type=int, default=5, help="how often the list of topics is opened")
+    parser.add_argument("--idle-seconds", type=float, default=30.0, help="how long a page is open without changes")
     options = parser.parse_args()
     table = Table(rows(options.records), peer="a consumer in Python", ours="the console")
     with tempfile.TemporaryDirectory() as folder, servers.headrace(Path(folder)) as server:
@@ -139,6 +142,7 @@ def main() -> None:
         followed = console_tail.follow(server.address, Path(folder), options.tail_seconds)
     print(table.markdown())
     print(tail_text(followed))
+    print(console_pages.pages_text(console_pages.measure(options.visits, options.idle_seconds)))
 
 
 if __name__ == "__main__":
