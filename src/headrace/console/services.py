@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from headrace.console.cluster.reader import ClusterReader
 from headrace.console.history.history import History
@@ -13,6 +14,7 @@ from headrace.console.protection.hosts import Hosts
 from headrace.console.protection.sessions import Sessions
 from headrace.console.records.record_services import RecordServices
 from headrace.console.settings import Settings
+from headrace.console.view_samples import view_measures
 from headrace.console.views.project import ViewsProject
 from headrace.properties import ConfigError
 from headrace.runtime.clock import Clock, SystemClock
@@ -65,7 +67,7 @@ class Services:
         if settings.needs_login and settings.sampler is not None:
             self._sampling = ClusterReader(settings.sampler, self.clock)
         self.views = ViewsProject(settings.project, self.clock, needs_login=settings.needs_login)
-        sampled_views = None if settings.project is None or settings.needs_login else self.views
+        sampled_views = None if settings.project is None or settings.needs_login else partial(view_measures, self.views)
         self.history = History(settings, self.clock, self._sampling, sampled_views)
 
     def metric_values(self) -> ConsoleValues:

@@ -10,11 +10,10 @@ from headrace.console.broker_metrics.measured import Measured
 from headrace.console.broker_metrics.source import metrics_source
 from headrace.console.cluster.reader import ClusterReader
 from headrace.console.history.sample import Sample, TopicRates, measure_of_total, measure_of_version
-from headrace.console.history.sampler import Sampler
+from headrace.console.history.sampler import ReadMeasures, Sampler
 from headrace.console.history.series import Series, Unit, at_times, rates, time_lags, values
 from headrace.console.history.store import Row, Store
 from headrace.console.settings import Settings
-from headrace.console.views.project import ViewsProject
 from headrace.runtime.clock import Clock
 
 #: The times that a page can show, by their names.
@@ -42,11 +41,11 @@ class History:
     """The samples of one console. Without a client that may sample, there are none, and all lines are empty."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, reader: ClusterReader | None, views: ViewsProject | None = None
+        self, settings: Settings, clock: Clock, reader: ClusterReader | None, views: ReadMeasures | None = None
     ) -> None:
         """
         :param reader: the cluster as the sampler may see it; None: nothing is sampled.
-        :param views: the project of views; None if there is none.
+        :param views: reads the measures of the views; None if there is no project.
         :raises ConfigError: if the file of the samples cannot be used.
         """
         self._clock = clock

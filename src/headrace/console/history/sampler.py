@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import Any
 
 from headrace.client.admin.types import LogDir, Results
 from headrace.client.errors import BrokerError, HeadraceError
@@ -26,14 +26,10 @@ from headrace.console.cluster.health import is_under_replicated
 from headrace.console.cluster.reader import ClusterReader, largest_replicas
 from headrace.console.history.sample import GroupSample, Sample, TopicRates, TopicSample, measure_of_total, topic_rates
 from headrace.console.history.store import Store
-from headrace.console.problems import ConsoleError
-from headrace.console.views.project import ViewsProject
 from headrace.runtime.clock import Clock
 
-if TYPE_CHECKING:
-    from headrace.console.views.opened import Opened
-
 logger = getLogger(__name__)
+ReadMeasures = Callable[[], Coroutine[Any, Any, dict[str, float | None]]]
 _TIMEOUT_MS = 5_000
 #: The sampler rests this many times as long as a sample takes.
 _REST = 50
@@ -54,11 +50,11 @@ class Sampler:
         clock: Clock,
         every_seconds: float,
         metrics: MetricsSource | None = None,
-        views: ViewsProject | None = None,
+        views: ReadMeasures | None = None,
     ) -> None:
         """
         :param metrics: where the metrics of the brokers are.
-        :param views: the project of views; None if there is none.
+        :param views: reads the measures of the views; None if there is no project.
         """
         self._reader = reader
         self._store = store
@@ -148,7 +144,7 @@ class Sampler:
         if self._views is None:
             return {}
         if self._reading_views is None:
-            self._reading_views = asyncio.create_task(_read_views(self._views))
+            self._reading_views = asyncio.create_task(self._views())
             await asyncio.wait({self._reading_views}, timeout=_TIMEOUT_MS / 1_000)
         if not self._reading_views.done():
             return {}
@@ -188,21 +184,6 @@ class Sampler:
             return [group.group_id for group in (await self._reader.groups())[:_MOST_GROUPS]]
         except BrokerError:
             return ()
-
-
-async def _read_views(views: ViewsProject) -> dict[str, float | None]:
-    """The measures of the views; none if the project does not answer, or visitors with a login may not see it."""
-
-    def ask(opened: Opened) -> dict[str, float | None]:
-        from headrace.console.views.sampling import sample_versions
-
-        return sample_versions(opened)
-
-    try:
-        return await views.ask(ask)
-    except ConsoleError as error:
-        logger.debug("the views are not sampled: %s", error)
-        return {}
 
 
 def _all_bytes(log_dirs: Results[int, dict[str, LogDir]]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.console.history.sample import measure_of_version
 from headrace.console.views.opened import Opened
 from headrace.pipeline.management.progress import read_progress
 from headrace.runtime.clock import SystemClock
@@ -10,14 +9,9 @@ from headrace.runtime.clock import SystemClock
 _MOST_VERSIONS = 100
 
 
-def sample_versions(opened: Opened) -> dict[str, float | None]:
-    """The measures of at most 100 versions."""
+def sample_versions(opened: Opened) -> list[tuple[str, int, int | None, int | None]]:
+    """View, version, age in milliseconds and records behind, of at most 100 versions."""
     with opened.log_lock:
         progress = read_progress(opened.here, opened.log, None)
     now_ms = SystemClock().wall_ms()
-    found: dict[str, float | None] = {}
-    for each in progress[:_MOST_VERSIONS]:
-        view, version = each.version.key
-        found[measure_of_version(view, version, "age")] = each.age_ms(now_ms)
-        found[measure_of_version(view, version, "behind")] = each.behind
-    return found
+    return [(*each.version.key, each.age_ms(now_ms), each.behind) for each in progress[:_MOST_VERSIONS]]
