@@ -7,6 +7,7 @@ servers that all tests share; ``mortal_postgresql`` and ``mortal_zookeeper`` are
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return _LONG_GROUPS.index(kind) if kind in _LONG_GROUPS else len(_LONG_GROUPS)
 
     items.sort(key=turn)
+
+
+def pytest_collection_finish() -> None:
+    """Exempts modules and collected tests from garbage collection, which took a tenth of the processor time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @contextmanager

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -65,6 +67,16 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "src/headrace/testing/pytest_plugin.py: pytest_runtest_setup": "pytest calls it",
     },
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_garbage_collection() -> Iterator[None]:
+    """The syntax trees are millions of objects without garbage. They must not slow down the tests that follow."""
+    gc.disable()
+    yield
+    for trees in (src, of_tests, prose, programs):
+        trees.cache_clear()
+    gc.enable()
 
 
 @cache

@@ -26,7 +26,6 @@ def garbage_collected_as_in_a_broker():
         yield
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
 
 
 class LoopWatch:
