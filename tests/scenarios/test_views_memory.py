@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from clicks_truth import Clicks, Sample, Truth, check_everything, make_topic
 from lasting_server import Server
+from views_harness import IS_SOAK
 from views_process import KAPPA, LAMBDA, TOPIC, ViewsProject
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("views-0")]
@@ -86,6 +87,7 @@ def test_a_view_that_exhausts_the_heap_is_set_aside_and_the_others_go_on(harness
     assert "\tat " not in log, log
 
 
+@pytest.mark.skipif(not IS_SOAK, reason="takes more than a minute: script/soak views runs it")
 def test_running_once_ends_with_an_exit_code_that_tells(harness):
     harness.begins("kappa")
     project = harness.project
