@@ -22,7 +22,7 @@ from headrace.console.answers import html_answer, page_context
 from headrace.console.body import read_query
 from headrace.console.entrance import Entrance, local_path
 from headrace.console.oidc.attempt import LONGEST_MS, begin_attempt, resume_attempt
-from headrace.console.oidc.provider import Login, Provider
+from headrace.console.oidc.provider import ERROR_CODE, Login, Provider
 from headrace.console.problems import ConsoleError, NotFound, Refused
 from headrace.console.services import Services
 from headrace.console.visitors import address_of
@@ -31,7 +31,6 @@ _T = TypeVar("_T")
 BEGIN_PATH = "/login/oidc"
 _COOKIE = "headrace_oidc"
 _CODE = re.compile(r"[\x20-\x7e]{1,4096}")
-_ERROR_CODE = re.compile(r"[a-z_]{1,64}")
 
 
 class OidcAnswers:
@@ -77,7 +76,7 @@ class OidcAnswers:
             if attempt is None:
                 raise Refused("the login was not begun in this browser, or more than ten minutes ago; log in again")
             if "error" in query:
-                code = query["error"] if _ERROR_CODE.fullmatch(query["error"]) else "an error"
+                code = query["error"] if ERROR_CODE.fullmatch(query["error"]) else "an error"
                 raise Refused(f"the provider does not log you in: {code}")
             if not _CODE.fullmatch(query.get("code", "")):
                 raise Refused("the provider's answer has no code")

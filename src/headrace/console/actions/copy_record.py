@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.console.actions.action import Action, Done, Preview
-from headrace.console.actions.topic_fields import TOPIC, wrong_topic_name
+from headrace.console.actions.topic_fields import OFFSET, PARTITION, TOPIC, wrong_topic_name
 from headrace.console.fields import Field, Value
 from headrace.console.problems import BadFields, ConsoleError, NotFound
 from headrace.console.records.batches import MOST_HEADERS, RawRecord
@@ -75,18 +75,14 @@ def command_line(values: Mapping[str, Value]) -> list[str]:
     return words
 
 
-def _number(name: str, label: str) -> Field:
-    return Field(name, label, kind="number", is_required=True, least=0, is_fixed=True)
-
-
 ACTION = Action(
     "copy-record",
     "Copy a record",
     "Copy the record",
     (
         TOPIC,
-        _number("partition", "Partition"),
-        _number("offset", "Offset"),
+        PARTITION,
+        OFFSET,
         Field("to_topic", "To topic", is_required=True, longest=249, check=wrong_topic_name),
         Field("to_partition", "To partition", kind="number", default=None, least=0, help="empty: the key decides"),
         Field("keep_time", "Keep the time of the record", kind="flag", default=False),

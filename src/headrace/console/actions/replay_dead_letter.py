@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.console.actions.action import Action, Done, Preview
-from headrace.console.actions.copy_record import command_line as copied_by
-from headrace.console.actions.topic_fields import TOPIC
+from headrace.console.actions.copy_record import command_line
+from headrace.console.actions.topic_fields import OFFSET, PARTITION, TOPIC
 from headrace.console.actions.view_fields import VIEW
-from headrace.console.fields import Field, Value
+from headrace.console.fields import Field
 from headrace.console.problems import NotFound, Refused
 from headrace.console.records.batches import HeaderPairs, RawRecord
 from headrace.console.records.browsing import Browser
@@ -125,14 +125,6 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 16
 
 
-def command_line(values: Mapping[str, Value]) -> list[str]:
-    return copied_by(values)
-
-
-def _number(name: str, label: str) -> Field:
-    return Field(name, label, kind="number", is_required=True, least=0, is_fixed=True)
-
-
 ACTION = Action(
     "replay-dead-letter",
     "Send a dead letter again",
@@ -140,8 +132,8 @@ ACTION = Action(
     (
         VIEW,
         TOPIC,
-        _number("partition", "Partition"),
-        _number("offset", "Offset"),
+        PARTITION,
+        OFFSET,
         Field(
             "value", kind="long_text", longest=_LONGEST_VALUE, is_data=True, help="the corrected value; empty: the same"
         ),

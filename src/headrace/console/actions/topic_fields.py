@@ -21,6 +21,9 @@ def wrong_topic_name(name: str) -> str:
 
 #: The topic that the page is about.
 TOPIC = Field("topic", is_required=True, longest=_LONGEST_NAME, check=wrong_topic_name, is_fixed=True)
+#: The record of the topic that the page is about.
+PARTITION = Field("partition", "Partition", kind="number", is_required=True, least=0, is_fixed=True)
+OFFSET = Field("offset", "Offset", kind="number", is_required=True, least=0, is_fixed=True)
 NEW_TOPIC = Field(
     "topic", "Name", is_required=True, longest=_LONGEST_NAME, check=wrong_topic_name,
     help="letters, digits, '.', '_' and '-'",

@@ -29,7 +29,8 @@ _KEPT_MS = 3_600_000
 _UNKNOWN_KEY_MS = 10_000
 _SKEW_MS = 30_000
 _LONGEST_USER = 255
-_ERROR_CODE = re.compile(r"[a-z_]{1,64}")
+#: An error code of OAuth.
+ERROR_CODE = re.compile(r"[a-z_]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -226,4 +227,4 @@ def _code_in(content: bytes) -> str:
         code = read_answer("", content).get("error")
     except ProviderProblem:
         return ""
-    return f" ({code})" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
+    return f" ({code})" if isinstance(code, str) and ERROR_CODE.fullmatch(code) else ""

@@ -60,7 +60,6 @@ async def console_beside(
     """Keeps a console for the brokers at the addresses, if ``--console`` asks for one.
 
     :param metrics: the addresses of the brokers' metrics.
-
     :raises ConsoleNotStarted: if the console does not serve.
     """
     if options.console is None:
