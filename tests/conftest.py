@@ -45,9 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Exempts modules and collected tests from garbage collection, which took a tenth of the processor time."""
+    from headrace.runtime.memory import collect_rarely
+
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    collect_rarely()
 
 
 @contextmanager

@@ -13,19 +13,13 @@ from headrace.broker.network.processor import Processor
 from headrace.runtime.memory import collect_rarely
 
 
-@contextmanager
-def garbage_collected_as_in_a_broker():
+def collect_garbage_as_a_broker():
     """Exempts the present objects from garbage collection, as ``headrace start`` does.
 
     With all the objects of a process of tests, one collection takes 30 to 60 ms, on any of its threads.
     """
     gc.collect()
-    thresholds = gc.get_threshold()
     collect_rarely()
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 class LoopWatch:

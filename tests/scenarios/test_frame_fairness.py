@@ -12,7 +12,7 @@ import psutil
 import pytest
 from frame_waits import SETTINGS, cases, prepare
 from large_requests import build, with_body_tags, with_header_tags
-from loop_watch import LoopWatch, garbage_collected_as_in_a_broker
+from loop_watch import LoopWatch, collect_garbage_as_a_broker
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -41,7 +41,8 @@ CASES = {
 @pytest.fixture(scope="module")
 def broker():
     config = dict(setting.split("=") for setting in SETTINGS if setting != "-o")
-    with Broker(config=config) as broker, garbage_collected_as_in_a_broker():
+    with Broker(config=config) as broker:
+        collect_garbage_as_a_broker()
         yield broker
 
 

@@ -7,7 +7,7 @@ Time is the processor time of the broker's own thread between two iterations of 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from loop_watch import LoopWatch, garbage_collected_as_in_a_broker
+from loop_watch import LoopWatch, collect_garbage_as_a_broker
 from test_frame_fairness import _TRIES, LONGEST_MS
 
 from headrace import Broker
@@ -33,7 +33,8 @@ def bomb():
 
 @pytest.fixture
 def broker():
-    with Broker() as broker, garbage_collected_as_in_a_broker():
+    with Broker() as broker:
+        collect_garbage_as_a_broker()
         yield broker
 
 

@@ -5,7 +5,7 @@ an idle machine, and a busy machine changes it little.
 """
 
 import pytest
-from loop_watch import LoopWatch, garbage_collected_as_in_a_broker
+from loop_watch import LoopWatch, collect_garbage_as_a_broker
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -31,7 +31,8 @@ TRIES = 3
 @pytest.fixture
 def broker():
     config = {"num.partitions": PARTITIONS, "log.segment.bytes": 1 << 30, "message.max.bytes": 50_000_000}
-    with Broker(config=config) as broker, garbage_collected_as_in_a_broker():
+    with Broker(config=config) as broker:
+        collect_garbage_as_a_broker()
         yield broker
 
 

@@ -6,7 +6,7 @@
 import time
 
 import pytest
-from loop_watch import LoopWatch, garbage_collected_as_in_a_broker
+from loop_watch import LoopWatch, collect_garbage_as_a_broker
 
 from headrace import Broker
 from headrace.protocol.api import Api
@@ -25,8 +25,8 @@ def broker():
     with Broker(config={"offsets.topic.num.partitions": "1"}) as broker:
         with RawClient(broker.bootstrap_servers, timeout_s=60) as client:
             _prepare(client)
-        with garbage_collected_as_in_a_broker():
-            yield broker
+        collect_garbage_as_a_broker()
+        yield broker
 
 
 def _prepare(client):

@@ -17,7 +17,7 @@ from struct import pack
 
 import pytest
 from large_requests import build
-from loop_watch import LoopWatch, TurnWatch, garbage_collected_as_in_a_broker
+from loop_watch import LoopWatch, TurnWatch, collect_garbage_as_a_broker
 
 from headrace.protocol.api import Api
 from headrace.testing.raw_client import ClosedByPeer, RawClient, decode_response, encode_request
@@ -53,7 +53,8 @@ def turns(monkeypatch):
 
 @pytest.fixture
 def broker(turns):
-    with tls_broker(config=CONFIG) as broker, garbage_collected_as_in_a_broker():
+    with tls_broker(config=CONFIG) as broker:
+        collect_garbage_as_a_broker()
         yield broker
 
 

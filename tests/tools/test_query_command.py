@@ -13,6 +13,7 @@ from headrace.pipeline.serving.database import Database
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
 from headrace.tools.query.command import main
 from headrace.views.answers import AsOf, as_of_text
+from served_view import serve_view
 
 SCHEMA = pa.schema([("page", pa.string()), ("clicks", pa.int64()), ("hot", pa.bool_())])
 
@@ -83,14 +84,7 @@ def test_what_is_left_out_is_told(query):
 def users_at(project, offset):
     """A second view of the same topic, up to this offset of partition 1."""
     database = Database(f"sqlite:///{project}/views.db")
-    catalog = Catalog(database)
-    catalog.create_view("users", "kappa", "h")
-    catalog.add_version("users", {}, "h")
-    for event in (VersionEvent.STARTED, VersionEvent.CAUGHT_UP):
-        catalog.set_state("users", 1, event)
-    with database.begin() as connection:
-        catalog.set_progress(connection, Progress("users", 1, 1, {"clicks": {0: 9, 1: offset}, "orders": {0: 2}}))
-        catalog.switch(connection, "users", 1, "SELECT 1 AS n")
+    serve_view(database, "users", "SELECT 1 AS n", {"clicks": {0: 9, 1: offset}, "orders": {0: 2}})
     database.close()
 
 

@@ -32,6 +32,7 @@ from headrace.views import (
     Unreachable,
     ViewsError,
 )
+from served_view import serve_view
 
 SCHEMA = pa.schema([("page", pa.string()), ("clicks", pa.int64())])
 TOKEN = "readers-token"
@@ -141,14 +142,7 @@ def test_errors_of_queries_have_types(views):
 def test_a_reader_may_ask_for_the_same_offsets(url, tmp_path):
     shutil.copy(url.removeprefix("sqlite:///"), tmp_path / "views.db")
     database = Database(f"sqlite:///{tmp_path / 'views.db'}")
-    catalog = Catalog(database)
-    catalog.create_view("users", "kappa", "h")
-    catalog.add_version("users", {}, "h")
-    for event in (VersionEvent.STARTED, VersionEvent.CAUGHT_UP):
-        catalog.set_state("users", 1, event)
-    with database.begin() as connection:
-        catalog.set_progress(connection, Progress("users", 1, 1, {"clicks": {0: 5}}))
-        catalog.switch(connection, "users", 1, "SELECT 1 AS n")
+    serve_view(database, "users", "SELECT 1 AS n", {"clicks": {0: 5}})
     database.close()
     (tmp_path / "headrace.toml").write_text('[log]\nbootstrap = "127.0.0.1:1"\n[serving]\nurl = "sqlite:///views.db"\n')
     both = "SELECT clicks FROM pages CROSS JOIN users ORDER BY 1"

@@ -18,6 +18,7 @@ from headrace.pipeline.serving.catalog import Catalog, Progress, VersionEvent
 from headrace.pipeline.serving.errors import ServingError
 from headrace.pipeline.serving.http.server import HttpServer
 from headrace.pipeline.serving.tables import create_table, data_table, select_all
+from served_view import serve_view
 
 SCHEMA = pa.schema(
     [("page", pa.string()), ("clicks", pa.int64()), ("share", pa.decimal128(5, 2)), ("tags", pa.list_(pa.string()))]
@@ -79,14 +80,7 @@ def ask(database, database_url):
 
 @pytest.mark.parametrize("form", ["", "&format=csv", "&format=arrow", "&page_size=1"])
 def test_a_reader_may_ask_for_the_same_offsets(ask, database, form):
-    catalog = Catalog(database)
-    catalog.create_view("users", "kappa", "h")
-    catalog.add_version("users", {}, "h")
-    for event in (VersionEvent.STARTED, VersionEvent.CAUGHT_UP):
-        catalog.set_state("users", 1, event)
-    with database.begin() as connection:
-        catalog.set_progress(connection, Progress("users", 1, 1, {"clicks": {0: 5}}))
-        catalog.switch(connection, "users", 1, "SELECT 1 AS n")
+    serve_view(database, "users", "SELECT 1 AS n", {"clicks": {0: 5}})
     both = "SELECT count(*) AS n FROM pages CROSS JOIN users"
     status, answer = ask.sql(both, f"{form}&same_offsets=true")
     assert (status, answer["kind"]) == (409, "different_offsets")
